@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sandbox images of this host: build, list, verify, prune.
+ *
+ * The store is the folder of the images lock (section 9; usually
+ * STATE_DIR/images): the lock itself, and one EROFS file an image, named
+ * <hex digits of the image's digest>.erofs. A relative rootfs.file of the lock is below that
+ * folder. Writers hold an exclusive flock on <lock file>.lock. */
+#pragma once
+
+#include <glib.h>
+
+typedef struct {
+  char *name;
+  char *digest;       /* sha256:<64 hex>: of the OCI config */
+  char *platform;     /* linux/amd64, linux/arm64 */
+  char *rootfs_path;  /* absolute, or NULL where the entry has no rootfs */
+  char *rootfs_sha256;
+  gint64 size_bytes;  /* of the file; -1 where it is absent */
+  gboolean current;   /* the first of its name and platform; else the previous one */
+} QvImage;
+
+void qv_image_free(QvImage *image);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvImage, qv_image_free)
+
+/* The lock's entries in its order, as QvImage. An absent lock is QV_ERROR_NOT_FOUND. */
+GPtrArray *qv_images_list(const char *lock_file, GError **error);
+
+/* Hashes the file of each entry whose name is NAME (NULL: of all). FALSE with
+ * the first that is absent (NOT_FOUND) or differs (AUTH); *CHECKED_N (may be NULL) is the number of
+ * entries that held. No entry at all is NOT_FOUND. */
+gboolean qv_images_verify(const char *lock_file, const char *name, guint *checked_n, GError **error);
+
+/* Removes what the lock does not name from its folder: image files and the
+ * left-overs of broken builds. REMOVED: paths, as char *. With DROP_PREVIOUS the
+ * lock first loses its previous entries. */
+gboolean qv_images_prune(const char *lock_file, gboolean drop_previous, GPtrArray **removed, GError **error);
+
+typedef void (*QvImagesProgress)(const char *line, gpointer data);
+
+typedef struct {
+  const char *name;        /* of the image, as jobs will name it */
+  const char *recipe_dir;  /* deploy/images/NAME or its installed copy: the program `build` and what it needs */
+  const char *entry_file;  /* the entry program that goes to /opt/quavon/entry */
+  const char *lock_file;
+  QvImagesProgress progress; /* may be NULL: the recipe's own lines as they come */
+  gpointer progress_data;
+} QvImagesBuild;
+
+/* Builds an image, stores it and makes it the current one of its name; an
+ * entry that was current becomes the previous one. Needs root. The digest (free with g_free), or NULL. The same
+ * recipe, packages and entry give the same digest. */
+char *qv_images_build(const QvImagesBuild *build, GError **error);
+
+/* Is the file at PATH the one whose SHA-256 is HEX? AUTH where it differs.
+ * The answer for a file that did not change since (device, inode, size, mtime,
+ * ctime) is remembered, so that it may be asked at each sandbox creation: by the one who holds the memory,
+ * and not for longer than its process. */
+typedef struct QvImageMemory QvImageMemory;
+QvImageMemory *qv_image_memory_new(void);
+void qv_image_memory_free(QvImageMemory *memory);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvImageMemory, qv_image_memory_free)
+gboolean qv_image_memory_check(QvImageMemory *memory, const char *path, const char *hex, GError **error);
