@@ -323,7 +323,7 @@ char *qv_config_markdown(void)
   GString *text = g_string_new("| variable | default | accepted | meaning |\n| --- | --- | --- | --- |\n");
   QvConfigRow row;
   for (guint i = 0; qv_config_row(i, &row); i++) {
-    g_string_append_printf(text, "| `%s`%s", row.name, row.secret ? "" : "");
+    g_string_append_printf(text, "| `%s`", row.name);
     if (row.secret)
       g_string_append_printf(text, ", `%s_FILE`", row.name);
     g_auto(GStrv) choices = g_strsplit(row.form, "|", -1);

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The two forms of a line, and values that would break out of one. */
+#include <glib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+
+static void expect(gboolean json, const char *message, const char *const *pairs, const char *line)
+{
+  g_autofree char *got = qv_log_format_line(json, "prog", QV_LOG_WARNING, 1700000000123, message, pairs);
+  g_assert_cmpstr(got, ==, line);
+}
+
+static void test_forms(void)
+{
+  const char *pairs[] = {"jobId", "a-b", "left", NULL, "text", "two words", NULL};
+  expect(TRUE, "done", pairs,
+         "{\"time\":\"2023-11-14T22:13:20.123Z\",\"level\":\"warning\",\"program\":\"prog\",\"message\":\"done\","
+         "\"jobId\":\"a-b\",\"text\":\"two words\"}");
+  expect(FALSE, "done", pairs, "2023-11-14T22:13:20.123Z warning prog: done jobId=a-b text=\"two words\"");
+}
+
+static void test_escapes(void)
+{
+  const char *pairs[] = {"v", "a\nb\"c\\\x1b[31m\xff\x7f", NULL};
+  expect(TRUE, "x\ny", pairs,
+         "{\"time\":\"2023-11-14T22:13:20.123Z\",\"level\":\"warning\",\"program\":\"prog\",\"message\":\"x\\u000ay\","
+         "\"v\":\"a\\u000ab\\\"c\\\\\\u001b[31m\xef\xbf\xbd\\u007f\"}");
+  expect(FALSE, "x\ny", pairs,
+         "2023-11-14T22:13:20.123Z warning prog: x\\u000ay v=\"a\\u000ab\\\"c\\\\\\u001b[31m\xef\xbf\xbd\\u007f\"");
+}
+
+static char *stderr_of_child(const char *level)
+{
+  int pair[2];
+  g_assert_true(qv_fd_pipe(pair, NULL));
+  g_autofree char *long_value = g_strnfill(20000, 'x');
+  int saved = dup(STDERR_FILENO);
+  dup2(pair[1], STDERR_FILENO);
+  close(pair[1]);
+  qv_log_init("prog", level, "json");
+  qv_log(QV_LOG_DEBUG, "one", NULL);
+  qv_log(QV_LOG_INFO, "two", "k", "v", NULL);
+  qv_logf(QV_LOG_ERROR, "three %d", 3);
+  qv_log(QV_LOG_ERROR, "four", "long", long_value, NULL);
+  dup2(saved, STDERR_FILENO);
+  close(saved);
+  gsize n;
+  char *text = qv_fd_read_all(pair[0], "pipe", 65536, &n, NULL);
+  close(pair[0]);
+  return text;
+}
+
+static void test_levels(void)
+{
+  g_autofree char *info = stderr_of_child("info");
+  g_auto(GStrv) lines = g_strsplit(info, "\n", -1);
+  g_assert_cmpuint(g_strv_length(lines), ==, 4);
+  g_assert_nonnull(strstr(lines[0], "\"message\":\"two\",\"k\":\"v\"}"));
+  g_assert_nonnull(strstr(lines[1], "\"message\":\"three 3\"}"));
+  g_assert_nonnull(strstr(lines[2], "too long"));
+  g_autofree char *error = stderr_of_child("error");
+  g_assert_null(strstr(error, "two"));
+  g_assert_nonnull(strstr(error, "three 3"));
+  g_autofree char *debug = stderr_of_child("debug");
+  g_assert_nonnull(strstr(debug, "one"));
+}
+
+int main(int argc, char **argv)
+{
+  g_test_init(&argc, &argv, NULL);
+  g_test_add_func("/log/forms", test_forms);
+  g_test_add_func("/log/escapes", test_escapes);
+  g_test_add_func("/log/levels", test_levels);
+  return g_test_run();
+}
