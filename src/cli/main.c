@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Owns the table of verbs and what they share. */
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/verb.h"
+
+const QvVerb qv_verbs[] = {
+  { "run", "run [OPTION…] [--] COMMAND [ARGUMENT…]", "run a command on a copy of a folder, in a sandbox", qv_verb_run },
+  { "wait", "wait [OPTION…] JOB", "wait for a job and show its result", qv_verb_wait },
+  { "result", "result [OPTION…] JOB", "show the result of a job that has ended", qv_verb_result },
+  { "cancel", "cancel JOB", "ask for a job's end", qv_verb_cancel },
+  { "keygen", "keygen FILE", "make a pool key", qv_verb_keygen },
+  { "snapshot", "snapshot [OPTION…] DIR", "pack a folder as `run` does, and name its digest", qv_verb_snapshot },
+  { "images", "images build|list|verify|prune [OPTION…]", "the sandbox images of this machine", qv_verb_images },
+  { "help", "help [VERB]", "this text, or a verb's", qv_verb_help },
+  { "version", "version", "the version", qv_verb_version },
+  { NULL },
+};
+
+static const QvVerb *find_verb(const char *name)
+{
+  for (const QvVerb *verb = qv_verbs; verb->name != NULL; verb++) {
+    if (strcmp(verb->name, name) == 0)
+      return verb;
+  }
+  return NULL;
+}
+
+void qv_complain(const char *format, ...)
+{
+  va_list args;
+  va_start(args, format);
+  g_autofree char *text = g_strdup_vprintf(format, args);
+  va_end(args);
+  fprintf(stderr, "quavon: %s\n", text);
+}
+
+int qv_usage(const char *verb, const char *format, ...)
+{
+  va_list args;
+  va_start(args, format);
+  g_autofree char *text = g_strdup_vprintf(format, args);
+  va_end(args);
+  const QvVerb *found = find_verb(verb);
+  fprintf(stderr, "quavon %s: %s\nUsage: quavon %s\nTry `quavon help %s`.\n", verb, text,
+          found != NULL ? found->synopsis : verb, verb);
+  return QV_CLI_USAGE;
+}
+
+gboolean qv_options_parse(const char *verb, const GOptionEntry *entries, int *argc, char ***argv, int *status)
+{
+  const QvVerb *found = find_verb(verb);
+  const char *parameters = found != NULL ? strchr(found->synopsis, ' ') : NULL;
+  if (parameters != NULL && g_str_has_prefix(parameters, " [OPTION…]"))
+    parameters += strlen(" [OPTION…]");
+  g_autoptr(GOptionContext) context = g_option_context_new(parameters != NULL && *parameters != '\0' ? parameters + 1 : NULL);
+  g_autoptr(GError) error = NULL;
+  g_option_context_set_strict_posix(context, TRUE);
+  g_option_context_set_help_enabled(context, FALSE);
+  gboolean help = FALSE;
+  const GOptionEntry help_entry[] = {
+    { "help", 'h', 0, G_OPTION_ARG_NONE, &help, "Show this text", NULL },
+    { NULL },
+  };
+  if (entries != NULL)
+    g_option_context_add_main_entries(context, entries, NULL);
+  g_option_context_add_main_entries(context, help_entry, NULL);
+  if (found != NULL)
+    g_option_context_set_summary(context, found->summary);
+  if (!g_option_context_parse(context, argc, argv, &error)) {
+    *status = qv_usage(verb, "%s", error->message);
+    return FALSE;
+  }
+  if (help) {
+    g_autofree char *name = g_strdup_printf("quavon %s", verb);
+    g_set_prgname(name);
+    g_autofree char *text = g_option_context_get_help(context, TRUE, NULL);
+    fputs(text, stdout);
+    *status = QV_CLI_OK;
+    return FALSE;
+  }
+  if (*argc > 1 && strcmp((*argv)[1], "--") == 0) {
+    (*argv)[1] = (*argv)[0];
+    (*argv)++;
+    (*argc)--;
+  }
+  return TRUE;
+}
+
+static void list_verbs(FILE *out)
+{
+  fputs("Usage: quavon VERB [OPTION…] [ARGUMENT…]\n\nVerbs:\n", out);
+  for (const QvVerb *verb = qv_verbs; verb->name != NULL; verb++)
+    fprintf(out, "  %-9s %s\n", verb->name, verb->summary);
+  fputs("\n`quavon help VERB` tells its options; settings come from the environment, see quavon(1).\n", out);
+}
+
+int qv_verb_help(int argc, char **argv)
+{
+  if (argc < 2) {
+    list_verbs(stdout);
+    return QV_CLI_OK;
+  }
+  const QvVerb *verb = find_verb(argv[1]);
+  if (verb == NULL)
+    return qv_usage("help", "there is no verb `%s`", argv[1]);
+  if (verb->run == qv_verb_help || verb->run == qv_verb_version) {
+    printf("Usage: quavon %s\n%s\n", verb->synopsis, verb->summary);
+    return QV_CLI_OK;
+  }
+  char *asked[] = { argv[1], (char *)"--help", NULL };
+  return verb->run(2, asked);
+}
+
+int qv_verb_version(int argc, char **argv)
+{
+  puts("quavon " QV_VERSION);
+  return QV_CLI_OK;
+}
+
+int main(int argc, char **argv)
+{
+  setlocale(LC_CTYPE, "");
+  signal(SIGPIPE, SIG_IGN);
+  if (argc < 2) {
+    list_verbs(stderr);
+    return QV_CLI_USAGE;
+  }
+  const char *name = argv[1];
+  if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+    name = "help";
+  if (strcmp(name, "--version") == 0)
+    name = "version";
+  if (strcmp(name, "_keeper") == 0)
+    return qv_verb_keeper(argc - 1, argv + 1);
+  const QvVerb *verb = find_verb(name);
+  if (verb == NULL) {
+    fprintf(stderr, "quavon: there is no verb `%s`; `quavon help` lists them\n", name);
+    return QV_CLI_USAGE;
+  }
+  return verb->run(argc - 1, argv + 1);
+}
