@@ -3,6 +3,12 @@
  * the OCI config.json. Pure: no descriptor, no clock, no kernel; so the golden
  * tests compare whole texts. Does not know how a container is started.
  *
+ * What an image must be: one EROFS file without compression and without inline
+ * data (mkfs.erofs -E noinline_data: gVisor cannot map a file whose tail is inline,
+ * and the entry then fails to load with "bad address"), that holds the folders
+ * /proc /sys /dev /tmp /workspace /run, since the root is read-only and the
+ * runtime makes no mount point in it. (docs/GVISOR.md)
+ *
  * Source: operations.md, "Containers"; the OCI runtime specification 1.0.2;
  * gVisor's annotations for a root file system image. */
 #pragma once
