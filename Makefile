@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+# A thin front of meson and scripts/. `make help` lists the targets.
+BUILD = build/release
+PREFIX = /usr/local
+MAKEFLAGS += --no-print-directory
+
+.PHONY: all help deps demo test bench fuzz lint coverage install clean
+all: deps ## build everything (release) in build/release
+	@test -f $(BUILD)/build.ninja || meson setup $(BUILD) --buildtype=release -Ddebug=true --prefix=$(PREFIX)
+	@ninja -C $(BUILD)
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 14
+
+deps: ## install what scripts/packages.list names and this machine lacks
+	@scripts/install-deps.sh
+
+demo: all ## run the test suite of a third-party package in a sandbox, and show the verified result
+	@scripts/demo.sh
+
+test: deps ## lint, all suites under ASan and UBSan, release, valgrind, leftovers; LANES='lint asan' for a part
+	@scripts/test.sh $(LANES)
+
+bench: all ## measure a job's way through the house; writes build/bench.txt
+	@scripts/bench.sh
+
+fuzz: deps ## fuzz each parser for FUZZ_SECONDS (60) with clang's libFuzzer
+	@scripts/fuzz.sh
+
+lint: deps ## arrows, sizes, headers, licence lines
+	@scripts/lint.py
+
+coverage: deps ## unit tests with counters; page in build/coverage/html
+	@scripts/coverage.sh
+
+install: all ## install below PREFIX (/usr/local); DESTDIR is honoured
+	@meson install -C $(BUILD) --no-rebuild
+
+clean: ## remove build
+	@rm -rf build

@@ -1,0 +1,121 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# test.sh [LANE...]: runs lanes (all of them by default) and prints one summary.
+#
+#   lint      the rules of the house
+#   asan      gcc with ASan and UBSan: every suite
+#   release   optimised: unit and integration
+#   valgrind  the optimised build's unit suite under memcheck
+#   demo      scripts/demo.sh
+#   leftovers what a run has left on the machine; always last
+#
+# Nothing here stops at the first failure: a lane that cannot be built is a failed case. Results are in
+# build/results; the last line is "N passed, N failed, N skipped", the exit status 0 when none failed and one passed.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+root=$PWD
+results=$root/build/results
+
+# The caller's configuration must not reach the tests.
+for variable in $(compgen -e | grep -E '^(QUAVON|VALKEY)_' | grep -v '^QUAVON_TEST_'); do unset "$variable"; done
+unset TMPDIR G_MESSAGES_DEBUG
+export LC_ALL=C.UTF-8
+
+say() { printf '\n== %s (%s)\n' "$*" "$(date +%T)"; }
+
+# One failed or passed case that no test program stands behind.
+note() { # ok|"not ok", text
+  printf '%s 0 %s\n' "$1" "$2" >>"$results/steps.tap"
+}
+
+step() { # text, command…
+  local text=$1
+  shift
+  if "$@"; then note ok "$text"; else note "not ok" "$text"; return 1; fi
+}
+
+build() { # folder, meson options…
+  local folder=build/$1
+  shift
+  if [ ! -f "$folder/build.ninja" ]; then meson setup "$folder" "$@" >"$results/setup.log" 2>&1 ||
+    { tail -n 30 "$results/setup.log"; return 1; }; fi
+  ninja -j2 -C "$folder" >"$results/build.log" 2>&1 || { grep -m 5 -A 12 FAILED "$results/build.log"; return 1; }
+}
+
+build_release() { build release --buildtype=release -Ddebug=true; }
+
+# meson's own exit status only says that a test failed: the log says which.
+run() { # folder, name of the log, processes, suites and options…
+  local folder=build/$1 log=$2 processes=$3
+  shift 3
+  meson test -C "$folder" --no-rebuild --logbase "$log" --num-processes "$processes" --print-errorlogs "$@"
+  if [ -s "$folder/meson-logs/$log.json" ]; then
+    cp "$folder/meson-logs/$log.json" "$results/$log.json"
+  else
+    note "not ok" "$log ran"
+  fi
+}
+
+# What the system suites need beside the build.
+prepare_systems() {
+  build_release || return 1
+  if [ -f tests/interop/package-lock.json ] && [ ! -f tests/interop/node_modules/.package-lock.json ]; then
+    (cd tests/interop && npm ci --no-audit --no-fund --ignore-scripts --loglevel=error) || return 1
+  fi
+  if [ -x scripts/test-image.sh ]; then scripts/test-image.sh; fi
+}
+
+lane_lint() {
+  scripts/lint.py >"$results/lint.tap"
+  cat "$results/lint.tap"
+}
+
+lane_asan() {
+  step "build with sanitizers" build asan -Db_sanitize=address,undefined -Db_lundef=false || return
+  run asan asan-unit 2 --suite unit --suite fuzz
+  step "image and packages of the system tests" prepare_systems || return
+  run asan asan-system 1 --suite interop --suite integration --suite fault
+}
+
+lane_release() {
+  step "optimised build" build_release || return
+  run release release-unit 2 --suite unit --suite fuzz
+  step "image and packages of the system tests" prepare_systems || return
+  run release release-system 1 --suite interop --suite integration
+}
+
+lane_valgrind() {
+  step "optimised build" build_release || return
+  G_SLICE=always-malloc run release valgrind-unit 2 --suite unit --timeout-multiplier 10 --wrapper \
+    "valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite --suppressions=$root/scripts/valgrind.supp"
+}
+
+lane_demo() {
+  step "optimised build" build_release || return
+  step "demo" scripts/demo.sh
+}
+
+lane_leftovers() {
+  scripts/leftovers.py after "$results/before.json" >"$results/leftovers.tap"
+  cat "$results/leftovers.tap"
+}
+
+lanes=("$@")
+if [ ${#lanes[@]} -eq 0 ]; then lanes=(lint asan release valgrind demo); fi
+for lane in "${lanes[@]}"; do
+  case $lane in
+  lint | asan | release | valgrind | demo) ;;
+  *) echo "test.sh: no lane '$lane'" >&2; exit 2 ;;
+  esac
+done
+
+rm -rf "$results"
+mkdir -p "$results"
+scripts/leftovers.py before "$results/before.json" || exit 1
+for lane in "${lanes[@]}" leftovers; do
+  say "$lane"
+  "lane_$lane"
+done
+say summary
+shopt -s nullglob
+exec scripts/summary.py "$results"/*.tap "$results"/[arv]*.json
