@@ -17,12 +17,12 @@ typedef struct {
   char *rootfs_sha256;
   gint64 size_bytes;  /* of the file; -1 where it is absent */
   gboolean current;   /* the first of its name and platform; else the previous one */
-} QvImage;
+} QvStoredImage;
 
-void qv_image_free(QvImage *image);
-G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvImage, qv_image_free)
+void qv_stored_image_free(QvStoredImage *image);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvStoredImage, qv_stored_image_free)
 
-/* The lock's entries in its order, as QvImage. An absent lock is QV_ERROR_NOT_FOUND. */
+/* The lock's entries in its order, as QvStoredImage. An absent lock is QV_ERROR_NOT_FOUND. */
 GPtrArray *qv_images_list(const char *lock_file, GError **error);
 
 /* Hashes the file of each entry whose name is NAME (NULL: of all). FALSE with
