@@ -125,13 +125,16 @@ gboolean qv_crypto_hkdf(const void *ikm, gsize ikm_n, const void *salt, gsize sa
   fetch_all();
   EVP_KDF_CTX *ctx = EVP_KDF_CTX_new(hkdf_algorithm);
   must(ctx != NULL);
-  OSSL_PARAM params[] = {
-    OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, (char *)"SHA256", 0),
-    OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, (void *)ikm, ikm_n),
-    OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_SALT, (void *)salt, salt_n),
-    OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, (void *)info, info_n),
-    OSSL_PARAM_construct_end(),
-  };
+  /* An empty salt or info is left out: libcrypto refuses a parameter without an address. */
+  OSSL_PARAM params[5];
+  gsize n = 0;
+  params[n++] = OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, (char *)"SHA256", 0);
+  params[n++] = OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, ikm_n > 0 ? (void *)ikm : (void *)"", ikm_n);
+  if (salt_n > 0)
+    params[n++] = OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_SALT, (void *)salt, salt_n);
+  if (info_n > 0)
+    params[n++] = OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, (void *)info, info_n);
+  params[n] = OSSL_PARAM_construct_end();
   must(EVP_KDF_derive(ctx, out, out_n, params) > 0);
   EVP_KDF_CTX_free(ctx);
   return TRUE;
