@@ -1,0 +1,69 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# demo.sh: the main job on real input. Takes the source package of zlib from Debian, runs its own test suite in a
+# sandbox without network, through a private Valkey and the queue, shows the result whose signature was checked, and
+# takes the library that it built out of it. Everything it starts ends with it; what it makes is below build and /tmp,
+# and of /tmp nothing stays.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+export PATH=$PATH:/usr/sbin:/sbin
+
+if [ "$(id -u)" -ne 0 ]; then
+  echo "demo: needs root, for sandboxes are made by root: run 'sudo make demo'" >&2
+  exit 77
+fi
+for variable in $(compgen -e | grep -E '^(QUAVON|VALKEY)_'); do unset "$variable"; done
+
+work=$(mktemp -d /tmp/qv-demo.XXXXXX)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM HUP
+
+step() { printf '\n-- %s\n' "$*"; }
+
+# apt with sources and lists of its own, in a folder that goes away.
+private_apt() {
+  apt-get -q -y -o Dir::Etc::SourceList="$work/apt/sources.list" -o Dir::Etc::SourceParts="$work/apt/parts" \
+    -o Dir::State::Lists="$work/apt/lists" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= \
+    -o Acquire::Languages=none -o Acquire::Retries=3 -o APT::Sandbox::User=root "$@"
+}
+
+fetch_zlib() {
+  local code
+  code=$(. /etc/os-release && echo "$VERSION_CODENAME")
+  mkdir -p "$work/apt/parts" "$work/apt/lists/partial" "$work/download"
+  scripts/debian-mirror.sh deb-src "$code" >"$work/apt/sources.list"
+  private_apt update >"$work/apt.log" 2>&1 &&
+    (cd "$work/download" && private_apt --download-only source zlib >>"$work/apt.log" 2>&1) ||
+    { cat "$work/apt.log"; return 1; }
+  dpkg-source --no-check --extract "$work"/download/zlib_*.dsc "$work/zlib" >"$work/unpack.log" 2>&1 ||
+    { cat "$work/unpack.log"; return 1; }
+}
+
+step "the sandbox image: Debian's packages and our entry program, named by digest"
+scripts/test-image.sh
+export QUAVON_SANDBOX_IMAGES_FILE=$root/build/test-images/images.lock.json
+build/release/src/cli/quavon images list
+
+step "the repository: zlib's source package"
+fetch_zlib
+ls "$work/zlib"
+
+step "its own test suite, in gVisor, without network"
+status=0
+build/release/src/cli/quavon run --repo "$work/zlib" --artefact libz.a --output "$work/out" --timeout 20m \
+  -- sh -c './configure && make test' || status=$?
+if [ "$status" -ne 0 ]; then
+  echo "demo: quavon run ended with $status" >&2
+  exit 1
+fi
+
+step "the artefact"
+find "$work/out" -type f -exec ls -l {} +
+library=$(find "$work/out" -name libz.a -type f)
+if [ -z "$library" ] || ! ar t "$library" | grep -q inflate; then
+  echo "demo: libz.a is missing or is no library" >&2
+  exit 1
+fi
+ar t "$library" | tr '\n' ' '
+printf '\n\ndemo: the result was verified, the library is there\n'
