@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Path patterns (artefacts, ignored paths), libc alone: `*` `?` `[…]` within a part, `**` as a whole part crosses
- * folders, `{a,b}` one of several, backslash quotes. docs/GLOBS.md has the choices. Time is at most
+ * folders, `{a,b}` and `@(a|b)` one of several, backslash quotes. docs/GLOBS.md has the choices. Time is at most
  * pattern x path, whatever they hold. */
 #pragma once
 

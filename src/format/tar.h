@@ -119,7 +119,6 @@ typedef struct {
   size_t padding;   /* left */
   size_t pax_n;     /* bytes of the extended header's body */
   size_t block_n;   /* bytes in BLOCKS that belong to the header being read */
-  bool have_long;
   bool untapped;
   uint8_t blocks[QV_TAR_HEADER_BYTES_MAX];
   uint64_t *names; /* set of hashes of files and folders */

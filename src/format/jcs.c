@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* RFC 8785. Numbers: ECMA-262, Number::toString(10): the fewest digits that read back as the same double,
+ * and of those the nearest. printf's rounding of 17 or fewer digits is not always among them (46 of 2,098 powers
+ * of two are wrong that way), so at each precision the last digit minus and plus one are tried too. */
+#include "format/jcs.h"
+
+#include <locale.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/limits.h"
+#include "format/json.h"
+#include "format/text.h"
+
+/* ---- numbers ---- */
+
+enum { DIGITS_MAX = 17 };
+
+/* VALUE is positive and finite: its digits without leading or trailing zeros, 0.DIGITS x 10^*POINT. Under the C
+ * locale. */
+static size_t shortest_digits(double value, char digits[DIGITS_MAX + 1], int *point)
+{
+  for (int n = 1; n <= DIGITS_MAX; n++) {
+    char text[40];
+    snprintf(text, sizeof text, "%.*e", n - 1, value);
+    long long mantissa = 0;
+    const char *c = text;
+    for (; *c != 'e'; c++) {
+      if (*c != '.')
+        mantissa = mantissa * 10 + (*c - '0');
+    }
+    int exponent = atoi(c + 1) - (n - 1);
+    static const int steps[] = {0, -1, 1};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+      char attempt[48];
+      snprintf(attempt, sizeof attempt, "%llde%d", mantissa + steps[i], exponent);
+      if (strtod(attempt, NULL) != value)
+        continue;
+      int digits_n = snprintf(digits, DIGITS_MAX + 1, "%lld", mantissa + steps[i]);
+      *point = exponent + digits_n;
+      while (digits_n > 1 && digits[digits_n - 1] == '0')
+        digits_n--;
+      digits[digits_n] = '\0';
+      return (size_t)digits_n;
+    }
+  }
+  return 0; /* 17 digits always read back */
+}
+
+/* The cases of Number::toString: N is POINT there, K is DIGITS_N. */
+static size_t layout(char *text, bool negative, const char *digits, int digits_n, int point)
+{
+  const char *sign = negative ? "-" : "";
+  int n;
+  if (digits_n <= point && point <= 21)
+    n = snprintf(text, QV_JCS_NUMBER_BYTES, "%s%s%.*s", sign, digits, point - digits_n, "000000000000000000000");
+  else if (0 < point && point <= 21)
+    n = snprintf(text, QV_JCS_NUMBER_BYTES, "%s%.*s.%s", sign, point, digits, digits + point);
+  else if (-6 < point && point <= 0)
+    n = snprintf(text, QV_JCS_NUMBER_BYTES, "%s0.%.*s%s", sign, -point, "000000", digits);
+  else if (digits_n == 1)
+    n = snprintf(text, QV_JCS_NUMBER_BYTES, "%s%se%+d", sign, digits, point - 1);
+  else
+    n = snprintf(text, QV_JCS_NUMBER_BYTES, "%s%c.%se%+d", sign, digits[0], digits + 1, point - 1);
+  return (size_t)n;
+}
+
+size_t qv_jcs_number(double value, char text[QV_JCS_NUMBER_BYTES])
+{
+  if (!isfinite(value))
+    return 0;
+  if (value == 0) {
+    memcpy(text, "0", 2);
+    return 1;
+  }
+  if (fabs(value) <= (double)QV_JSON_INTEGER_MAX && value == (double)(long long)value)
+    return (size_t)snprintf(text, QV_JCS_NUMBER_BYTES, "%lld", (long long)value);
+  /* The decimal point is a dot, whatever language the program speaks. */
+  locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+  if (!c_locale)
+    return 0;
+  locale_t before = uselocale(c_locale);
+  char digits[DIGITS_MAX + 1];
+  int point = 0;
+  size_t digits_n = shortest_digits(fabs(value), digits, &point);
+  size_t n = digits_n ? layout(text, value < 0, digits, (int)digits_n, point) : 0;
+  uselocale(before);
+  freelocale(c_locale);
+  return n;
+}
+
+/* ---- values ---- */
+
+typedef struct {
+  char *text;
+  size_t n, cap;
+  bool failed;
+} Buffer;
+
+static void put(Buffer *out, const char *bytes, size_t n)
+{
+  if (out->failed)
+    return;
+  if (n >= out->cap - out->n) { /* room for the NUL as well */
+    size_t cap = out->cap * 2 + n + 64;
+    char *grown = realloc(out->text, cap);
+    if (!grown) {
+      out->failed = true;
+      return;
+    }
+    out->text = grown;
+    out->cap = cap;
+  }
+  if (n > 0)
+    memcpy(out->text + out->n, bytes, n);
+  out->n += n;
+}
+
+static void put_text(Buffer *out, const char *text)
+{
+  put(out, text, strlen(text));
+}
+
+static void put_string(Buffer *out, const char *bytes, size_t n)
+{
+  if (!qv_text_is_utf8(bytes, n))
+    out->failed = true;
+  put_text(out, "\"");
+  size_t start = 0;
+  for (size_t i = 0; i < n; i++) {
+    uint8_t c = (uint8_t)bytes[i];
+    if (c >= 0x20 && c != '"' && c != '\\')
+      continue;
+    put(out, bytes + start, i - start);
+    start = i + 1;
+    static const char named[] = "\b\t\n\f\r\"\\", letters[] = "btnfr\"\\";
+    const char *found = c ? strchr(named, c) : NULL;
+    char escape[8];
+    if (found)
+      snprintf(escape, sizeof escape, "\\%c", letters[found - named]);
+    else
+      snprintf(escape, sizeof escape, "\\u%04x", c);
+    put_text(out, escape);
+  }
+  put(out, bytes + start, n - start);
+  put_text(out, "\"");
+}
+
+static void put_number(Buffer *out, const json_t *value)
+{
+  char text[QV_JCS_NUMBER_BYTES];
+  size_t n = qv_jcs_number(json_is_integer(value) ? (double)json_integer_value(value) : json_real_value(value), text);
+  if (n == 0)
+    out->failed = true;
+  put(out, text, n);
+}
+
+typedef struct {
+  const char *name;
+  size_t n;
+  json_t *value;
+} Member;
+
+/* Order of UTF-16 code units. It differs from the bytes' order in one case: a code point over U+FFFF (first byte
+ * 0xf0 and more) starts with a surrogate, which sorts below U+E000..U+FFFF (first byte 0xee, 0xef). */
+static int compare_members(const void *a, const void *b)
+{
+  const Member *x = a, *y = b;
+  size_t n = x->n < y->n ? x->n : y->n;
+  for (size_t i = 0; i < n; i++) {
+    uint8_t u = (uint8_t)x->name[i], v = (uint8_t)y->name[i];
+    if (u == v)
+      continue;
+    if (u >= 0xf0 && (v == 0xee || v == 0xef))
+      return -1;
+    if (v >= 0xf0 && (u == 0xee || u == 0xef))
+      return 1;
+    return u < v ? -1 : 1;
+  }
+  return x->n < y->n ? -1 : x->n > y->n;
+}
+
+static void put_value(Buffer *out, json_t *value, int depth);
+
+static void put_object(Buffer *out, json_t *object, int depth)
+{
+  size_t n = json_object_size(object), i = 0;
+  Member *members = calloc(n ? n : 1, sizeof *members);
+  if (!members) {
+    out->failed = true;
+    return;
+  }
+  for (void *iter = json_object_iter(object); iter; iter = json_object_iter_next(object, iter))
+    members[i++] = (Member){json_object_iter_key(iter), json_object_iter_key_len(iter), json_object_iter_value(iter)};
+  qsort(members, n, sizeof *members, compare_members);
+  put_text(out, "{");
+  for (i = 0; i < n; i++) {
+    if (i > 0)
+      put_text(out, ",");
+    put_string(out, members[i].name, members[i].n);
+    put_text(out, ":");
+    put_value(out, members[i].value, depth);
+  }
+  put_text(out, "}");
+  free(members);
+}
+
+static void put_array(Buffer *out, json_t *array, int depth)
+{
+  put_text(out, "[");
+  for (size_t i = 0; i < json_array_size(array); i++) {
+    if (i > 0)
+      put_text(out, ",");
+    put_value(out, json_array_get(array, i), depth);
+  }
+  put_text(out, "]");
+}
+
+static void put_value(Buffer *out, json_t *value, int depth)
+{
+  switch (json_typeof(value)) {
+  case JSON_OBJECT:
+  case JSON_ARRAY:
+    if (depth == QV_JSON_DEPTH_MAX) {
+      out->failed = true;
+      return;
+    }
+    if (json_is_object(value))
+      put_object(out, value, depth + 1);
+    else
+      put_array(out, value, depth + 1);
+    return;
+  case JSON_STRING:
+    put_string(out, json_string_value(value), json_string_length(value));
+    return;
+  case JSON_INTEGER:
+  case JSON_REAL:
+    put_number(out, value);
+    return;
+  default:
+    put_text(out, json_is_true(value) ? "true" : json_is_false(value) ? "false" : "null");
+  }
+}
+
+char *qv_jcs(const json_t *value, size_t *n)
+{
+  Buffer out = {0};
+  put_value(&out, (json_t *)(uintptr_t)value, 0);
+  if (out.failed) {
+    free(out.text);
+    return NULL;
+  }
+  out.text[out.n] = '\0';
+  if (n)
+    *n = out.n;
+  return out.text;
+}
