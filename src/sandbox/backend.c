@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Owns the list of backends, what is the same for all of them, and the check,
+ * which goes through the same doors as a job. */
+#include "sandbox/backend.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/io.h"
+#include "base/random.h"
+#include "sandbox/backend_private.h"
+
+static const QvBackendOps *const BACKENDS[] = {&qv_runsc_ops};
+
+/* Small, yet enough for the entry to start. */
+static const QvSandboxLimits TRIAL_LIMITS = {.memory_mib = 64, .work_mib = 16, .milli_cpus = 1000, .pids = 32};
+
+QvBackend *qv_backend_open(const char *name, const QvBackendOptions *options, GError **error)
+{
+  for (gsize i = 0; i < G_N_ELEMENTS(BACKENDS); i++)
+    if (strcmp(BACKENDS[i]->name, name) == 0)
+      return BACKENDS[i]->open(options, error);
+  g_set_error(error, QV_ERROR, QV_ERROR_POLICY, "backend %s is not in this build; set QUAVON_SANDBOX_BACKEND=%s", name,
+              BACKENDS[0]->name);
+  return NULL;
+}
+
+void qv_backend_free(QvBackend *backend)
+{
+  if (backend != NULL)
+    backend->ops->free(backend);
+}
+
+const char *qv_backend_name(const QvBackend *backend)
+{
+  return backend->ops->name;
+}
+
+const char *qv_backend_platform(const QvBackend *backend)
+{
+  return backend->ops->platform;
+}
+
+const char *qv_backend_cgroup(const QvBackend *backend)
+{
+  return backend->ops->cgroup(backend);
+}
+
+QvSandbox *qv_backend_start(QvBackend *backend, const QvSandboxRequest *request, QvSandboxFunc func, gpointer data,
+                            GError **error)
+{
+  return backend->ops->start(backend, request, func, data, error);
+}
+
+gboolean qv_backend_sweep(QvBackend *backend, const char *sandbox_id, QvSweepReport *report, GError **error)
+{
+  QvSweepReport own;
+  if (report == NULL)
+    report = &own;
+  memset(report, 0, sizeof *report);
+  return backend->ops->sweep(backend, sandbox_id, report, error);
+}
+
+char **qv_backend_leftovers(QvBackend *backend)
+{
+  return backend->ops->leftovers(backend, NULL);
+}
+
+/* --- check --- */
+
+static void note_trial(QvSandbox *sandbox, QvSandboxEvent event, gpointer data)
+{
+  gboolean *done = data;
+  if (event == QV_SANDBOX_STARTED || event == QV_SANDBOX_EXITED)
+    *done = TRUE;
+}
+
+static gboolean try_start(QvBackend *backend, const char *rootfs_file, const char *id, GMainContext *context,
+                          GError **error)
+{
+  gboolean done = FALSE;
+  QvSandboxRequest request = {.sandbox_id = id, .rootfs_file = rootfs_file, .limits = TRIAL_LIMITS};
+  g_autoptr(QvSandbox) sandbox = qv_backend_start(backend, &request, note_trial, &done, error);
+  if (sandbox == NULL)
+    return FALSE;
+  while (!done)
+    g_main_context_iteration(context, TRUE);
+  if (!sandbox->started) {
+    g_set_error(error, QV_ERROR, QV_ERROR_SYSTEM, "%s", sandbox->failure);
+    return FALSE;
+  }
+  return backend->ops->verify(sandbox, error) && qv_sandbox_kill(sandbox, error);
+}
+
+gboolean qv_backend_check(QvBackend *backend, const char *rootfs_file, char **version, GError **error)
+{
+  g_autofree char *found = NULL;
+  if (!backend->ops->version(backend, &found, error))
+    return FALSE;
+  char id[QV_UUID_LEN + 1];
+  qv_random_uuid(id);
+  GMainContext *context = g_main_context_new();
+  g_main_context_push_thread_default(context);
+  gboolean ok = try_start(backend, rootfs_file, id, context, error);
+  g_main_context_pop_thread_default(context);
+  g_main_context_unref(context);
+  if (!ok) {
+    g_prefix_error(error, "%s: the trial start of a container failed: ", backend->ops->name);
+    return FALSE;
+  }
+  g_auto(GStrv) leftovers = backend->ops->leftovers(backend, id);
+  if (leftovers[0] != NULL) {
+    g_set_error(error, QV_ERROR, QV_ERROR_SYSTEM, "%s: the trial container left something behind: %s",
+                backend->ops->name, leftovers[0]);
+    return FALSE;
+  }
+  if (version != NULL)
+    *version = g_steal_pointer(&found);
+  return TRUE;
+}
+
+/* --- sandboxes --- */
+
+int qv_sandbox_take_stdin(QvSandbox *sandbox)
+{
+  return qv_io_steal(&sandbox->stdin_fd);
+}
+
+int qv_sandbox_take_stdout(QvSandbox *sandbox)
+{
+  return qv_io_steal(&sandbox->stdout_fd);
+}
+
+const char *qv_sandbox_id(const QvSandbox *sandbox)
+{
+  return sandbox->id;
+}
+
+gboolean qv_sandbox_has_started(const QvSandbox *sandbox)
+{
+  return sandbox->started;
+}
+
+int qv_sandbox_wait_status(const QvSandbox *sandbox)
+{
+  return sandbox->wait_status;
+}
+
+const char *qv_sandbox_failure(const QvSandbox *sandbox)
+{
+  return sandbox->failure;
+}
+
+const char *qv_sandbox_stderr(const QvSandbox *sandbox)
+{
+  return sandbox->diagnostics->str;
+}
+
+void qv_sandbox_usage(QvSandbox *sandbox, QvSandboxUsage *usage)
+{
+  sandbox->backend->ops->usage(sandbox, usage);
+}
+
+gboolean qv_sandbox_kill(QvSandbox *sandbox, GError **error)
+{
+  return sandbox->backend->ops->kill(sandbox, error);
+}
+
+void qv_sandbox_free(QvSandbox *sandbox)
+{
+  if (sandbox != NULL)
+    sandbox->backend->ops->free_sandbox(sandbox);
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a backend is made of: a table of functions, and the head that its
+ * QvBackend and QvSandbox begin with. A new backend is a table in backend.c's list. */
+#pragma once
+
+#include "sandbox/backend.h"
+
+typedef struct {
+  const char *name;
+  const char *platform;
+  QvBackend *(*open)(const QvBackendOptions *options, GError **error);
+  void (*free)(QvBackend *backend);
+  const char *(*cgroup)(const QvBackend *backend);
+  gboolean (*version)(QvBackend *backend, char **version, GError **error);
+  QvSandbox *(*start)(QvBackend *backend, const QvSandboxRequest *request, QvSandboxFunc func, gpointer data,
+                      GError **error);
+  gboolean (*sweep)(QvBackend *backend, const char *sandbox_id, QvSweepReport *report, GError **error);
+  /* Of one sandbox, or of all with NULL. */
+  char **(*leftovers)(QvBackend *backend, const char *sandbox_id);
+  /* Do the limits of a living sandbox hold? */
+  gboolean (*verify)(QvSandbox *sandbox, GError **error);
+  void (*usage)(QvSandbox *sandbox, QvSandboxUsage *usage);
+  gboolean (*kill)(QvSandbox *sandbox, GError **error);
+  void (*free_sandbox)(QvSandbox *sandbox);
+} QvBackendOps;
+
+struct QvBackend {
+  const QvBackendOps *ops;
+};
+
+struct QvSandbox {
+  QvBackend *backend;
+  char *id;
+  int stdin_fd;
+  int stdout_fd;
+  QvSandboxFunc func;
+  gpointer data;
+  gboolean started;
+  int wait_status; /* -1: not ended */
+  char *failure;
+  GString *diagnostics;
+};
+
+extern const QvBackendOps qv_runsc_ops;

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Owns the end: every process dead and reaped, then cgroups, runsc's state, the run
+ * folder. No call of `runsc delete`: it could hang (gvisor#9383, #10000), and
+ * whatever it would remove lies in places that are known by name. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fd.h"
+#include "sandbox/runsc_private.h"
+
+#define KILL_DEADLINE_MS 30000
+#define PAUSE_MIN_US 500
+#define PAUSE_MAX_US 20000
+/* A process that has left its cgroup becomes a zombie within moments. */
+#define REAP_DEADLINE_MS 1000
+
+static void pause_longer(gulong *pause_us)
+{
+  g_usleep(*pause_us);
+  *pause_us = MIN(*pause_us * 2, PAUSE_MAX_US);
+}
+
+static gboolean too_late(const char *what, GError **error)
+{
+  g_set_error(error, QV_ERROR, QV_ERROR_TIMEOUT, "runsc: %s within %d ms", what, KILL_DEADLINE_MS);
+  return FALSE;
+}
+
+gboolean qv_runsc_empty_cgroup(QvCgroup *cgroup, GArray *seen, gint64 until_ms, GError **error)
+{
+  gulong pause_us = PAUSE_MIN_US;
+  for (;;) {
+    guint found;
+    g_autoptr(GArray) pids = seen != NULL ? qv_cgroup_pids(cgroup, NULL) : NULL;
+    if (pids != NULL)
+      g_array_append_vals(seen, pids->data, pids->len);
+    if (!qv_cgroup_signal(cgroup, &found, error))
+      return FALSE;
+    if (found == 0)
+      return TRUE;
+    if (qv_clock_mono_ms() >= until_ms)
+      return too_late("processes of the sandbox did not end", error);
+    pause_longer(&pause_us);
+  }
+}
+
+/* A cgroup stays busy for moments after its last process. */
+gboolean qv_runsc_remove_cgroup(QvCgroup *cgroup, gint64 until_ms, GError **error)
+{
+  gulong pause_us = PAUSE_MIN_US;
+  for (;;) {
+    g_autoptr(GError) problem = NULL;
+    if (qv_cgroup_remove(cgroup, &problem))
+      return TRUE;
+    if (qv_clock_mono_ms() >= until_ms) {
+      g_propagate_error(error, g_steal_pointer(&problem));
+      return FALSE;
+    }
+    pause_longer(&pause_us);
+  }
+}
+
+static gboolean reap_run(QvRunscSandbox *s, gint64 until_ms, GError **error)
+{
+  gulong pause_us = PAUSE_MIN_US;
+  while (s->pid > 0) {
+    int status = -1;
+    /* It is ours and not reaped, so the number is still its own. */
+    kill(s->pid, SIGKILL);
+    pid_t got = waitpid(s->pid, &status, WNOHANG);
+    if (got == s->pid)
+      s->head.wait_status = status;
+    if (got == s->pid || (got < 0 && errno == ECHILD)) {
+      s->pid = 0;
+      return TRUE;
+    }
+    if (qv_clock_mono_ms() >= until_ms)
+      return too_late("`runsc run` did not end", error);
+    pause_longer(&pause_us);
+  }
+  return TRUE;
+}
+
+/* Is PID a zombie child of ours? *COMM_EXE: with the name that runsc gives its sandbox and gofer. */
+static gboolean is_our_zombie(gint pid, gboolean *comm_exe)
+{
+  char path[64], state;
+  int ppid;
+  gsize n;
+  g_snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  g_autofree char *text = qv_fd_read_file(path, 4096, &n, NULL);
+  const char *behind = text != NULL ? strrchr(text, ')') : NULL;
+  if (behind == NULL || sscanf(behind, ") %c %d", &state, &ppid) != 2)
+    return FALSE;
+  const char *comm = strchr(text, '(');
+  *comm_exe = comm != NULL && strncmp(comm, "(exe)", 5) == 0;
+  return state == 'Z' && ppid == getpid();
+}
+
+/* The children of a `runsc run` that was killed come to us, the subreaper. */
+static void reap_orphans(QvRunscSandbox *s)
+{
+  gboolean comm_exe;
+  gint64 until_ms = qv_clock_mono_ms() + REAP_DEADLINE_MS;
+  for (guint i = 0; i < s->seen_pids->len; i++) {
+    gint pid = g_array_index(s->seen_pids, gint, i);
+    /* Gone, another's child, or reaped: all the same. Still ending: a moment. */
+    while (waitpid(pid, NULL, WNOHANG) == 0 && qv_clock_mono_ms() < until_ms)
+      g_usleep(PAUSE_MIN_US);
+  }
+  g_array_set_size(s->seen_pids, 0);
+  if (s->head.started || !WIFSIGNALED(s->head.wait_status))
+    return;
+  /* Killed by somebody before we had looked at its children: only their name is known. */
+  g_autoptr(GDir) proc = g_dir_open("/proc", 0, NULL);
+  for (const char *name = proc != NULL ? g_dir_read_name(proc) : NULL; name != NULL; name = g_dir_read_name(proc)) {
+    gint pid = atoi(name);
+    if (pid > 1 && is_our_zombie(pid, &comm_exe) && comm_exe)
+      waitpid(pid, NULL, WNOHANG);
+  }
+}
+
+gboolean qv_runsc_kill(QvSandbox *sandbox, GError **error)
+{
+  QvRunscSandbox *s = (QvRunscSandbox *)sandbox;
+  QvRunscBackend *runsc = (QvRunscBackend *)sandbox->backend;
+  gint64 until_ms = qv_clock_mono_ms() + KILL_DEADLINE_MS;
+  s->killed = TRUE;
+  g_ptr_array_set_size(s->sources, 0);
+  if (s->clean)
+    return TRUE;
+  if (s->cgroup != NULL && !qv_runsc_empty_cgroup(s->cgroup, s->seen_pids, until_ms, error))
+    return FALSE;
+  if (!reap_run(s, until_ms, error))
+    return FALSE;
+  /* What it started in its last moments. */
+  if (s->cgroup != NULL && !qv_runsc_empty_cgroup(s->cgroup, s->seen_pids, until_ms, error))
+    return FALSE;
+  reap_orphans(s);
+  if (s->cgroup != NULL) {
+    qv_cgroup_read_counts(s->cgroup, &s->counts);
+    if (!qv_runsc_remove_cgroup(s->cgroup, until_ms, error))
+      return FALSE;
+  }
+  if (s->lock_fd >= 0 &&
+      (!qv_runsc_remove_state(runsc, s->head.id, error) || !qv_runsc_remove_run(runsc, s->head.id, error)))
+    return FALSE;
+  s->clean = TRUE;
+  qv_io_close_cleanup(&s->lock_fd);
+  return TRUE;
+}
