@@ -185,17 +185,19 @@ static void append_work_tmpfs(json_t *mounts, const char *destination, guint64 b
 static json_t *mounts_json(const QvContainerSpec *spec)
 {
   json_t *mounts = json_array();
-  g_autofree char *shm = g_strdup_printf("rw,noexec,nosuid,nodev,mode=1777,size=%" G_GUINT64_FORMAT, SHM_MIB * MIB);
+  g_autofree char *shm = g_strdup_printf("rw,noexec,nosuid,nodev,uid=0,gid=0,mode=1777,size=%" G_GUINT64_FORMAT, SHM_MIB * MIB);
   append_mount(mounts, "/proc", "proc", "proc", "nosuid,noexec,nodev");
   append_mount(mounts, "/sys", "sysfs", "sysfs", "nosuid,noexec,nodev,ro");
   append_mount(mounts, "/dev/shm", "tmpfs", "tmpfs", shm);
   append_work_tmpfs(mounts, "/workspace", spec->work_bytes);
   append_work_tmpfs(mounts, "/tmp", spec->tmp_bytes);
   if (spec->egress_socket != NULL) {
-    /* The root is read-only, so the mount point of the socket needs a place where the runtime can make it:
-     * root's, which the guest cannot write. */
-    g_autofree char *run = g_strdup_printf("rw,noexec,nosuid,nodev,mode=0755,size=%" G_GUINT64_FORMAT, RUN_MIB * MIB);
+    /* The root is read-only, so the mount point of the socket needs a place where the runtime can make it. Two
+     * of them, since the runtime makes a mount point's parents writable by everybody, and the guest is to put
+     * nothing beside the socket. */
+    g_autofree char *run = g_strdup_printf("rw,noexec,nosuid,nodev,uid=0,gid=0,mode=0755,size=%" G_GUINT64_FORMAT, RUN_MIB * MIB);
     append_mount(mounts, "/run", "tmpfs", "tmpfs", run);
+    append_mount(mounts, "/run/quavon", "tmpfs", "tmpfs", run);
     append_mount(mounts, QV_CONTAINER_EGRESS_SOCKET, "bind", spec->egress_socket, "bind,rw,nosuid,nodev,noexec");
   }
   return mounts;

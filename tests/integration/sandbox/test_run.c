@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What holds for a sandbox that runs: operations.md "Containers", on real gVisor. */
+#include <fcntl.h>
+#include <glib-unix.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "fixture.h"
+
+static void test_echo_and_kill(Fixture *f, gconstpointer data)
+{
+  Guest *guest = guest_started(f, &SMALL);
+  guest_expect(guest, "echo hello", "echo hello");
+  g_assert_true(qv_sandbox_has_started(guest->sandbox));
+  g_assert_cmpint(qv_sandbox_wait_status(guest->sandbox), ==, -1);
+  /* The leak check sees what lives. */
+  g_assert_cmpuint(leftovers_with(f->backend, qv_sandbox_id(guest->sandbox)), >, 5);
+  g_assert_cmpint(leftover_process(f->backend, qv_sandbox_id(guest->sandbox), "exe"), >, 1);
+  g_autoptr(GError) error = NULL;
+  g_assert_true(qv_sandbox_kill(guest->sandbox, &error));
+  g_assert_no_error(error);
+  assert_no_leftovers(f->backend);
+  g_assert_true(qv_sandbox_kill(guest->sandbox, &error)); /* again is fine */
+  g_assert_cmpuint(guest->exited, ==, 0);                 /* nobody is told of what he did himself */
+  guest_free(guest);
+}
+
+static void test_exits_by_itself(Fixture *f, gconstpointer data)
+{
+  Guest *guest = guest_started(f, &SMALL);
+  guest_send(guest, "exit 7");
+  wait_until(&guest->exited);
+  int status = qv_sandbox_wait_status(guest->sandbox);
+  g_assert_true(WIFEXITED(status));
+  g_assert_cmpint(WEXITSTATUS(status), ==, 7);
+  g_assert_null(qv_sandbox_failure(guest->sandbox));
+  guest_free(guest);
+}
+
+/* Before the clock has looked at the state even once. */
+static void test_exits_at_once(Fixture *f, gconstpointer data)
+{
+  Guest *guest = guest_start(f, f->backend, &SMALL, NULL);
+  guest_send(guest, "exit 3");
+  wait_until(&guest->exited);
+  g_assert_cmpuint(guest->started, ==, 1);
+  g_assert_cmpint(WEXITSTATUS(qv_sandbox_wait_status(guest->sandbox)), ==, 3);
+  guest_free(guest);
+}
+
+static void test_who_and_where(Fixture *f, gconstpointer data)
+{
+  Guest *guest = guest_started(f, &SMALL);
+  guest_expect(guest, "identity", "identity uid=65532 gid=65532 groups=0 nnp=1 pid=1 cpus=2");
+  g_autofree char *caps = guest_ask(guest, "caps");
+  g_assert_true(g_str_has_prefix(caps, "caps 0000000000000000"));
+  g_assert_cmpuint(strspn(caps + strlen("caps"), " 0"), ==, strlen(caps + strlen("caps")));
+  guest_expect(guest, "create /made", "open EROFS");
+  guest_expect(guest, "create /etc/made", "open EROFS");
+  guest_expect(guest, "mode /workspace", "mode 700 65532:65532");
+  guest_expect(guest, "mode /tmp", "mode 700 65532:65532");
+  guest_expect(guest, "create /workspace/made", "open yes");
+  guest_expect(guest, "create /tmp/made", "open yes");
+  guest_expect(guest, "exec /workspace/program", "exec 0");
+  guest_expect(guest, "exec /tmp/program", "exec 0");
+  guest_expect(guest, "mode /run/quavon/egress.sock", "mode ENOENT");
+  guest_free(guest);
+}
+
+/* Protocol section 5: a step of the same uid may not write into the stream. */
+static void test_stream_cannot_be_opened(Fixture *f, gconstpointer data)
+{
+  Guest *guest = guest_started(f, &SMALL);
+  guest_expect(guest, "open /proc/1/fd/1", "open ENXIO");
+  guest_expect(guest, "read /proc/1/fd/0", "open ENXIO");
+  guest_free(guest);
+}
+
+static void test_no_network(Fixture *f, gconstpointer data)
+{
+  static const char *const ADDRESSES[] = {"192.0.2.1", "169.254.169.254", "172.17.0.1", "10.0.0.1"};
+  Guest *guest = guest_started(f, &SMALL);
+  guest_expect(guest, "interfaces", "interfaces 0");
+  for (gsize i = 0; i < G_N_ELEMENTS(ADDRESSES); i++) {
+    g_autofree char *line = g_strconcat("connect ", ADDRESSES[i], NULL);
+    g_autofree char *answer = guest_ask(guest, line);
+    g_assert_true(strcmp(answer, "connect EHOSTUNREACH") == 0 || strcmp(answer, "connect ENETUNREACH") == 0);
+  }
+  guest_free(guest);
+}
+
+static void test_process_limit_inside(Fixture *f, gconstpointer data)
+{
+  QvSandboxLimits limits = SMALL;
+  limits.pids = 20;
+  Guest *guest = guest_started(f, &limits);
+  guest_expect(guest, "fork 1000", "forks 19 EAGAIN");
+  guest_expect(guest, "echo alive", "echo alive");
+  g_assert_cmpuint(guest->pids, ==, 0);
+  guest_free(guest);
+}
+
+static void test_disk_full(Fixture *f, gconstpointer data)
+{
+  Guest *guest = guest_started(f, &SMALL);
+  guest_expect(guest, "fill /workspace/big", "fill 32 ENOSPC");
+  guest_expect(guest, "fill /tmp/big", "fill 256 ENOSPC");
+  guest_expect(guest, "echo alive", "echo alive");
+  g_assert_cmpuint(guest->oom, ==, 0);
+  guest_free(guest);
+}
+
+static void test_out_of_memory(Fixture *f, gconstpointer data)
+{
+  Guest *guest = guest_started(f, &SMALL);
+  QvSandboxUsage usage;
+  /* Twice the cgroup's limit: 128 + 32 + 256 + 128 MiB. */
+  guest_send(guest, "memory 1088");
+  wait_until(&guest->oom);
+  qv_sandbox_usage(guest->sandbox, &usage);
+  g_assert_true(usage.oom);
+  g_assert_false(usage.pids);
+  g_autoptr(GError) error = NULL;
+  g_assert_true(qv_sandbox_kill(guest->sandbox, &error));
+  g_assert_no_error(error);
+  g_assert_cmpuint(guest->oom, ==, 1);
+  qv_sandbox_usage(guest->sandbox, &usage);
+  g_assert_true(usage.oom);
+  g_assert_cmpuint(usage.max_memory_bytes, <=, (guint64)544 * 1024 * 1024);
+  g_assert_cmpuint(usage.max_memory_bytes, >, (guint64)256 * 1024 * 1024);
+  guest_free(guest);
+}
+
+/* The outer limit cannot be reached by a guest, whose own is a quarter of it; so the test lowers it. */
+static void test_host_process_limit(Fixture *f, gconstpointer data)
+{
+  Guest *guest = guest_started(f, &SMALL);
+  g_autoptr(GError) error = NULL;
+  g_auto(GStrv) lines = qv_backend_leftovers(f->backend);
+  gboolean lowered = FALSE;
+  for (guint i = 0; lines[i] != NULL; i++) {
+    if (!g_str_has_prefix(lines[i], "cgroup "))
+      continue;
+    g_autofree char *path = g_build_filename(lines[i] + strlen("cgroup "), "pids.max", NULL);
+    if (access(path, F_OK) != 0)
+      continue;
+    QV_AUTOFD int fd = open(path, O_WRONLY | O_CLOEXEC);
+    g_assert_true(qv_fd_write_all(fd, path, "4", 1, &error));
+    lowered = TRUE;
+  }
+  g_assert_true(lowered);
+  guest_send(guest, "fork 30");
+  wait_until(&guest->pids);
+  QvSandboxUsage usage;
+  qv_sandbox_usage(guest->sandbox, &usage);
+  g_assert_true(usage.pids);
+  guest_free(guest);
+}
+
+static void test_usage(Fixture *f, gconstpointer data)
+{
+  Guest *guest = guest_started(f, &SMALL);
+  QvSandboxUsage usage;
+  guest_expect(guest, "burn 300", "burnt");
+  qv_sandbox_usage(guest->sandbox, &usage);
+  g_assert_cmpuint(usage.user_ms + usage.sys_ms, >=, 200);
+  g_assert_cmpuint(usage.max_memory_bytes, >, 1024 * 1024);
+  g_assert_false(usage.oom);
+  g_assert_false(usage.pids);
+  guest_free(guest);
+}
+
+static void test_stderr_is_capped(Fixture *f, gconstpointer data)
+{
+  Guest *guest = guest_started(f, &SMALL);
+  guest_expect(guest, "stderr 32", "stderr done");
+  guest_send(guest, "exit 0");
+  wait_until(&guest->exited);
+  /* The pipe may hold more than one turn of the loop reads. */
+  gint64 until = g_get_monotonic_time() + (gint64)DEADLINE_MS * 1000;
+  while (strstr(qv_sandbox_stderr(guest->sandbox), "the last words") == NULL) {
+    g_assert_cmpint(g_get_monotonic_time(), <, until);
+    g_main_context_iteration(NULL, TRUE);
+  }
+  g_assert_cmpuint(strlen(qv_sandbox_stderr(guest->sandbox)), <=, 8192);
+  guest_free(guest);
+}
+
+static void test_strays_die(Fixture *f, gconstpointer data)
+{
+  Guest *guest = guest_started(f, &SMALL);
+  guest_expect(guest, "strays", "strays done");
+  guest_free(guest);
+  assert_no_leftovers(f->backend);
+}
+
+static int listen_at(const char *path)
+{
+  struct sockaddr_un at = {.sun_family = AF_UNIX};
+  g_assert_cmpuint(g_strlcpy(at.sun_path, path, sizeof at.sun_path), <, sizeof at.sun_path);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  g_assert_cmpint(bind(fd, (struct sockaddr *)&at, sizeof at), ==, 0);
+  g_assert_cmpint(listen(fd, 8), ==, 0);
+  g_assert_cmpint(chmod(path, 0666), ==, 0);
+  return fd;
+}
+
+static gboolean answer_one(gint fd, GIOCondition condition, gpointer data)
+{
+  char bytes[64];
+  QV_AUTOFD int peer = accept(fd, NULL, NULL);
+  g_assert_cmpint(peer, >=, 0);
+  ssize_t n = read(peer, bytes, sizeof bytes);
+  g_assert_cmpint(n, >, 0);
+  g_assert_true(qv_io_write_full(peer, bytes, (gsize)n));
+  return G_SOURCE_CONTINUE;
+}
+
+static void test_egress_socket(Fixture *f, gconstpointer data)
+{
+  g_autofree char *path = g_build_filename(f->dir, "egress.sock", NULL);
+  int fd = listen_at(path);
+  guint id = g_unix_fd_add(fd, G_IO_IN, answer_one, NULL);
+  Guest *guest = guest_start(f, f->backend, &SMALL, path);
+  guest_expect(guest, "egress ping", "egress ping");
+  guest_expect(guest, "interfaces", "interfaces 0");
+  guest_expect(guest, "mode /run", "mode 755 0:0");
+  guest_expect(guest, "create /run/made", "open EACCES");
+  guest_expect(guest, "create /run/quavon/made", "open EACCES");
+  g_source_remove(id);
+  close(fd);
+  guest_expect(guest, "egress ping", "egress ECONNREFUSED");
+  guest_free(guest);
+}
+
+static void test_three_at_once(Fixture *f, gconstpointer data)
+{
+  Guest *guests[3];
+  for (guint i = 0; i < G_N_ELEMENTS(guests); i++)
+    guests[i] = guest_start(f, f->backend, &SMALL, NULL);
+  for (guint i = 0; i < G_N_ELEMENTS(guests); i++)
+    guest_expect(guests[i], "echo here", "echo here");
+  guest_free(guests[1]);
+  guest_expect(guests[0], "echo still", "echo still");
+  guest_expect(guests[2], "echo still", "echo still");
+  guest_free(guests[0]);
+  guest_free(guests[2]);
+}
+
+static void set_up(Fixture *f, gconstpointer data)
+{
+  fixture_open(f, NULL, 0);
+}
+
+static void tear_down(Fixture *f, gconstpointer data)
+{
+  fixture_close(f);
+}
+
+static void add(const char *name, void (*func)(Fixture *, gconstpointer))
+{
+  g_autofree char *path = g_strconcat("/sandbox/run/", name, NULL);
+  g_test_add(path, Fixture, NULL, set_up, func, tear_down);
+}
+
+int main(int argc, char **argv)
+{
+  setlocale(LC_ALL, "");
+  signal(SIGPIPE, SIG_IGN);
+  g_test_init(&argc, &argv, NULL);
+  if (geteuid() != 0) {
+    g_print("1..0 # SKIP sandboxes need root\n");
+    return 0;
+  }
+  add("echo-and-kill", test_echo_and_kill);
+  add("exits-by-itself", test_exits_by_itself);
+  add("exits-at-once", test_exits_at_once);
+  add("who-and-where", test_who_and_where);
+  add("stream-cannot-be-opened", test_stream_cannot_be_opened);
+  add("no-network", test_no_network);
+  add("process-limit-inside", test_process_limit_inside);
+  add("disk-full", test_disk_full);
+  add("out-of-memory", test_out_of_memory);
+  add("host-process-limit", test_host_process_limit);
+  add("usage", test_usage);
+  add("stderr-is-capped", test_stderr_is_capped);
+  add("strays-die", test_strays_die);
+  add("egress-socket", test_egress_socket);
+  add("three-at-once", test_three_at_once);
+  return g_test_run();
+}
