@@ -1,0 +1,43 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# fuzz.sh [TARGET|all] [SECONDS]: fuzzes a target of tests/fuzz (all of them by default, one after another) for SECONDS
+# each (FUZZ_SECONDS, 60) with clang's libFuzzer, ASan and UBSan.
+#
+# Starts from tests/fuzz/corpus/TARGET and the shared vectors; what it finds new stays in build/fuzz-corpus/TARGET, a
+# crash in build/fuzz-crashes/TARGET (replay it with build/asan/tests/fuzz/replay_TARGET FILE, then make it a file of
+# the corpus). Exit status 0: no crash, no leak, no input that takes longer than 20 s.
+set -eu
+cd "$(dirname "$0")/.."
+target=${1:-all}
+seconds=${2:-${FUZZ_SECONDS:-60}}
+vectors=${QUAVON_VECTORS:-../shared/vectors}
+
+[ -f build/fuzz/build.ninja ] || CC=clang meson setup build/fuzz -Dfuzz=true -Db_sanitize=address,undefined \
+  -Db_lundef=false -Dbuildtype=debugoptimized >/dev/null
+names=$(sed -n "/^fuzz_targets = {/,/^}/s/^  '\([a-z_0-9]*\)':.*/\1/p" tests/fuzz/meson.build)
+[ "$target" = all ] || names=$target
+
+# The vectors that belong to a target, as tests/fuzz/meson.build lists them.
+seeds_of() {
+  sed -n "/^fuzz_seeds = {/,/^}/s/^  '$1': \[\(.*\)\],/\1/p" tests/fuzz/meson.build | tr -d "' " | tr ',' '\n'
+}
+
+failed=0
+for name in $names; do
+  [ -f "tests/fuzz/fuzz_$name.c" ] || { echo "fuzz: no target $name"; failed=1; continue; }
+  ninja -C build/fuzz -j2 "tests/fuzz/fuzz_$name" >build/fuzz.log || { cat build/fuzz.log; exit 1; }
+  found=build/fuzz-corpus/$name crashes=build/fuzz-crashes/$name
+  mkdir -p "$found" "$crashes"
+  folders=("$found")
+  [ -d "tests/fuzz/corpus/$name" ] && folders+=("tests/fuzz/corpus/$name")
+  for seed in $(seeds_of "$name"); do [ -d "$vectors/$seed" ] && folders+=("$vectors/$seed"); done
+  options=()
+  [ -f "tests/fuzz/$name.dict" ] && options+=("-dict=tests/fuzz/$name.dict")
+  echo "== fuzz $name, $seconds s"
+  UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 "build/fuzz/tests/fuzz/fuzz_$name" \
+    -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
+    -artifact_prefix="$crashes/" "${options[@]}" "${folders[@]}" >"build/fuzz-$name.log" 2>&1 ||
+    { failed=1; tail -n 40 "build/fuzz-$name.log"; }
+  grep -E '^(stat::number_of_executed_units|#.*DONE)' "build/fuzz-$name.log" || true
+done
+exit $failed
