@@ -14,14 +14,14 @@
  * No answer and an answer are two things. AGAIN commands that got no answer are
  * sent at once on the next connection; those that were answered "not now"
  * (LOADING, OOM, READONLY, ...) are sent again after a pause. ONCE commands fail
- * with GONE or PEER instead and the caller decides. */
+ * with GONE or PEER instead and the caller decides; PATIENT ones only with GONE. */
 #pragma once
 
 #include "queue/address.h"
 #include "queue/reply.h"
 
-#define QV_CONN_SILENCE_MS 6000
-#define QV_CONN_PING_MS 3000
+#define QV_CONN_SILENCE_MS 7000
+#define QV_CONN_PING_MS 2000
 
 typedef enum {
   QV_CONN_DOWN, /* not connected, waiting for the next attempt */
@@ -30,8 +30,9 @@ typedef enum {
 } QvConnState;
 
 typedef enum {
-  QV_SEND_ONCE,  /* at most once on the wire; lost after that: GONE */
-  QV_SEND_AGAIN, /* until it is answered or its deadline passed; only for what may be done twice */
+  QV_SEND_ONCE,    /* at most once on the wire; lost after that: GONE */
+  QV_SEND_PATIENT, /* the same, but sent again after an answer that says "not now" */
+  QV_SEND_AGAIN,   /* until it is answered or its deadline passed; only for what may be done twice */
 } QvSend;
 
 typedef struct QvConn QvConn;
@@ -57,6 +58,7 @@ void qv_conn_set_state_func(QvConn *conn, QvConnStateFunc func, gpointer user);
 /* For programs that rather end than wait: while set, a failed attempt to connect fails everything that is waiting
  * (GONE, or AUTH). Default FALSE. */
 void qv_conn_set_fail_fast(QvConn *conn, gboolean fail_fast);
+gboolean qv_conn_fail_fast(const QvConn *conn);
 QvConnState qv_conn_state(const QvConn *conn);
 /* The reason for the last failure, or NULL. Borrowed until the next main loop iteration. */
 const GError *qv_conn_last_error(const QvConn *conn);
@@ -65,10 +67,13 @@ const GError *qv_conn_last_error(const QvConn *conn);
  * attempts; 0: none. func may be NULL. Returns an id for qv_conn_cancel, never 0. */
 guint64 qv_conn_send(QvConn *conn, QvSend send, gint64 deadline_ms, int argc, const char *const *argv,
                      const gsize *lens, QvReplyFunc func, gpointer user);
-/* The same with a NULL-terminated list of strings. */
+/* qv_conn_send; destroy(user) is called when the command is done with, also when it was cancelled. */
+guint64 qv_conn_send_full(QvConn *conn, QvSend send, gint64 deadline_ms, int argc, const char *const *argv,
+                          const gsize *lens, QvReplyFunc func, gpointer user, GDestroyNotify destroy);
+/* qv_conn_send with a NULL-terminated list of strings. */
 guint64 qv_conn_sendl(QvConn *conn, QvSend send, gint64 deadline_ms, QvReplyFunc func, gpointer user, ...)
   G_GNUC_NULL_TERMINATED;
 /* The callback will not be called. The server may carry out the command all the same. Unknown ids are ignored. */
 void qv_conn_cancel(QvConn *conn, guint64 id);
-/* Drops the present connection, if any, as if it had been lost. */
+/* Drops the present connection, if any, as if it had been lost; callbacks run inside this call. */
 void qv_conn_reset(QvConn *conn);

@@ -24,7 +24,7 @@ typedef void (*QvJobStateFunc)(QvJobState state, const char *text, gsize len, co
 
 typedef struct QvProducer QvProducer;
 
-/* conn is borrowed and must outlive the producer. deadline_ms: of each call below; 0 for none. */
+/* conn is borrowed; what is on its way when the producer is freed still calls back. deadline_ms: of each call below; 0 for none. */
 QvProducer *qv_producer_new(QvConn *conn, const char *prefix, gint64 deadline_ms);
 void qv_producer_free(QvProducer *producer);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvProducer, qv_producer_free)

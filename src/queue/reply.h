@@ -32,6 +32,8 @@ gboolean qv_reply_is_error(const QvReply *reply, const char *word);
 /* True for an answer that only says "not now" (LOADING, OOM, READONLY, BUSY, MASTERDOWN, TRYAGAIN, CLUSTERDOWN,
  * MISCONF, NOREPLICAS): the same command may work after a pause. */
 gboolean qv_reply_is_transient(const QvReply *reply);
+/* The same of an error that qv_reply_check made. */
+gboolean qv_reply_error_is_transient(const GError *error);
 /* Turns an ERROR reply into a GError: AUTH for NOPERM, NOAUTH, WRONGPASS and denied commands of a script, else PEER.
  * Returns FALSE in that case and TRUE for every other reply. */
 gboolean qv_reply_check(const QvReply *reply, GError **error);

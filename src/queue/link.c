@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Theory of operation: GIO connects and does TLS asynchronously; after that the
+ * pollable streams are read and written without blocking from two sources.
+ * Closing never says goodbye over TLS: that could block on a half-open peer, and
+ * RESP replies carry their own lengths. */
+#include "queue/link.h"
+
+#include <gio/gio.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "queue/address_private.h"
+#include "queue/conn.h"
+#include "queue/resp.h"
+#include "queue/timer.h"
+
+#define READ_BYTES 65536
+#define READS_A_TURN 32
+#define WRITE_VECTORS 16
+
+typedef enum { CONNECTING, HELLO, UP, LOST } State;
+
+struct QvLink {
+  guint refs; /* the owner, one asynchronous call, each callback in progress */
+  State state;
+  QvAddress *address;
+  char *client_name;
+  QvLinkEvents events;
+  gpointer user;
+  GCancellable *cancellable;
+  GSocketConnection *socket;
+  GIOStream *stream; /* the socket, or TLS over it */
+  GPollableInputStream *in;
+  GPollableOutputStream *out;
+  GSource *read_source, *write_source;
+  QvTimer *timer, *flush;
+  QvRespReader *reader;
+  GQueue outgoing; /* GBytes */
+  gsize sent_of_head;
+  gint64 progress_us;
+  guint awaited_n, hello_n;
+  gboolean shaking_hands;
+};
+
+static void lose(QvLink *link, GError *take_why);
+
+static void link_unref(QvLink *link)
+{
+  if (--link->refs)
+    return;
+  g_clear_object(&link->cancellable);
+  qv_resp_reader_free(link->reader);
+  qv_address_unref(link->address);
+  g_free(link->client_name);
+  g_free(link);
+}
+
+static void drop_source(GSource **source)
+{
+  if (!*source)
+    return;
+  g_source_destroy(*source);
+  g_clear_pointer(source, g_source_unref);
+}
+
+static void shut(QvLink *link)
+{
+  link->state = LOST;
+  g_cancellable_cancel(link->cancellable);
+  g_clear_pointer(&link->timer, qv_timer_free);
+  g_clear_pointer(&link->flush, qv_timer_free);
+  drop_source(&link->read_source);
+  drop_source(&link->write_source);
+  g_queue_clear_full(&link->outgoing, (GDestroyNotify)g_bytes_unref);
+  /* GIO shakes hands in a thread, which must not find another file under the descriptor: it is cancelled, and the last
+   * reference closes. */
+  if (link->socket && !link->shaking_hands)
+    g_socket_close(g_socket_connection_get_socket(link->socket), NULL);
+  g_clear_object(&link->stream);
+  g_clear_object(&link->socket);
+}
+
+void qv_link_close(QvLink *link)
+{
+  if (!link)
+    return;
+  shut(link);
+  link_unref(link);
+}
+
+/* The owner's reference stays: it closes the link in `lost` or later. */
+static void lose(QvLink *link, GError *take_why)
+{
+  g_autoptr(GError) why = take_why;
+  if (link->state == LOST)
+    return;
+  shut(link);
+  link->events.lost(link, why, link->user);
+}
+
+static GError *translate(GError *take_error, const char *doing)
+{
+  g_autoptr(GError) e = take_error;
+  QvError code = QV_ERROR_GONE;
+  if (e->domain == G_TLS_ERROR)
+    code = QV_ERROR_AUTH;
+  else if (g_error_matches(e, G_IO_ERROR, G_IO_ERROR_TIMED_OUT))
+    code = QV_ERROR_TIMEOUT;
+  return g_error_new(QV_ERROR, code, "%s: %s", doing, e->message);
+}
+
+static void progress(QvLink *link)
+{
+  link->progress_us = g_get_monotonic_time();
+}
+
+static gboolean on_readable(GObject *stream, gpointer user);
+
+static void on_timer(gpointer user)
+{
+  QvLink *link = user;
+  gboolean waits = link->state != UP || link->awaited_n > 0;
+  gint64 due_us = link->progress_us + (waits ? QV_CONN_SILENCE_MS : QV_CONN_PING_MS) * G_GINT64_CONSTANT(1000);
+  gint64 now_us = g_get_monotonic_time();
+  if (now_us < due_us) {
+    qv_timer_arm_at_us(link->timer, due_us);
+    return;
+  }
+  link->refs++;
+  if (!waits) {
+    link->events.idle(link, link->user);
+  } else if (link->in) {
+    /* After the process itself stood still there may be bytes that nobody read yet. */
+    on_readable(NULL, link);
+    waits = link->state != UP || link->awaited_n > 0;
+    if (link->state != LOST && waits && link->progress_us + QV_CONN_SILENCE_MS * G_GINT64_CONSTANT(1000) <= now_us)
+      lose(link, g_error_new(QV_ERROR, QV_ERROR_TIMEOUT, "no sign of life for %d ms", QV_CONN_SILENCE_MS));
+  } else {
+    lose(link, g_error_new(QV_ERROR, QV_ERROR_TIMEOUT, "no connection within %d ms", QV_CONN_SILENCE_MS));
+  }
+  if (link->state != LOST)
+    qv_timer_arm_before_us(link->timer, g_get_monotonic_time() + QV_CONN_PING_MS * G_GINT64_CONSTANT(1000));
+  link_unref(link);
+}
+
+/* Writing */
+
+static gboolean on_writable(GObject *stream, gpointer user);
+
+static void consumed(QvLink *link, gsize n)
+{
+  while (n > 0) {
+    GBytes *head = g_queue_peek_head(&link->outgoing);
+    gsize left = g_bytes_get_size(head) - link->sent_of_head;
+    if (n < left) {
+      link->sent_of_head += n;
+      return;
+    }
+    n -= left;
+    link->sent_of_head = 0;
+    g_bytes_unref(g_queue_pop_head(&link->outgoing));
+  }
+}
+
+static void write_some(QvLink *link)
+{
+  while (!g_queue_is_empty(&link->outgoing)) {
+    GOutputVector vectors[WRITE_VECTORS];
+    gsize n = 0, written = 0;
+    for (GList *l = link->outgoing.head; l && n < WRITE_VECTORS; l = l->next, n++) {
+      vectors[n].buffer = g_bytes_get_data(l->data, &vectors[n].size);
+      if (n == 0) {
+        vectors[0].buffer = (const char *)vectors[0].buffer + link->sent_of_head;
+        vectors[0].size -= link->sent_of_head;
+      }
+    }
+    GError *error = NULL;
+    GPollableReturn r = g_pollable_output_stream_writev_nonblocking(link->out, vectors, n, &written, NULL, &error);
+    if (r == G_POLLABLE_RETURN_FAILED) {
+      lose(link, translate(error, "writing"));
+      return;
+    }
+    if (r == G_POLLABLE_RETURN_WOULD_BLOCK) {
+      if (link->write_source)
+        return;
+      link->write_source = g_pollable_output_stream_create_source(link->out, NULL);
+      g_source_set_callback(link->write_source, G_SOURCE_FUNC(on_writable), link, NULL);
+      g_source_attach(link->write_source, g_main_context_get_thread_default());
+      return;
+    }
+    progress(link);
+    consumed(link, written);
+  }
+  drop_source(&link->write_source);
+}
+
+static gboolean on_writable(GObject *stream, gpointer user)
+{
+  QvLink *link = user;
+  link->refs++;
+  write_some(link);
+  gboolean more = link->state != LOST && link->write_source != NULL;
+  link_unref(link);
+  return more;
+}
+
+static void on_flush(gpointer user)
+{
+  QvLink *link = user;
+  link->refs++;
+  if (!link->write_source)
+    write_some(link);
+  link_unref(link);
+}
+
+void qv_link_write(QvLink *link, GBytes *bytes, guint replies_n)
+{
+  if (link->state == LOST)
+    return;
+  if (link->awaited_n == 0)
+    progress(link); /* the wait begins now */
+  link->awaited_n += replies_n;
+  g_queue_push_tail(&link->outgoing, g_bytes_ref(bytes));
+  qv_timer_arm_before_us(link->flush, 0);
+}
+
+/* Reading */
+
+static GBytes *format_hello(const QvAddress *a, const char *client_name)
+{
+  const char *argv[8] = { "HELLO", "2" };
+  gsize lens[8] = { 5, 1 };
+  int n = 2;
+  if (a->password) {
+    argv[n] = "AUTH";
+    lens[n++] = 4;
+    argv[n] = qv_address_user(a);
+    lens[n] = strlen(argv[n]);
+    n++;
+    argv[n] = (const char *)qv_secret_bytes(a->password);
+    lens[n++] = qv_secret_len(a->password);
+  }
+  if (client_name) {
+    argv[n] = "SETNAME";
+    lens[n++] = 7;
+    argv[n] = client_name;
+    lens[n] = strlen(client_name);
+    n++;
+  }
+  return qv_resp_format(n, argv, lens);
+}
+
+static void begin_hello(QvLink *link)
+{
+  link->state = HELLO;
+  g_autoptr(GBytes) hello = format_hello(link->address, link->client_name);
+  qv_link_write(link, hello, 1);
+  link->hello_n = 1;
+  if (link->address->db) {
+    g_autofree char *db = g_strdup_printf("%u", link->address->db);
+    g_autoptr(GBytes) select = qv_resp_format(2, (const char *[]){ "SELECT", db }, NULL);
+    qv_link_write(link, select, 1);
+    link->hello_n = 2;
+  }
+}
+
+static void on_hello_reply(QvLink *link, const QvReply *reply)
+{
+  GError *error = NULL;
+  link->awaited_n--;
+  if (!qv_reply_check(reply, &error)) {
+    g_prefix_error(&error, "logging in as %s: ", qv_address_user(link->address));
+    lose(link, error);
+  } else if (--link->hello_n == 0) {
+    link->state = UP;
+    qv_timer_arm_before_us(link->timer, link->progress_us + QV_CONN_PING_MS * G_GINT64_CONSTANT(1000));
+    link->events.up(link, link->user);
+  }
+}
+
+static gboolean take_replies(QvLink *link, GError **error)
+{
+  while (link->state != LOST) {
+    QvReply *next = NULL;
+    if (!qv_resp_reader_next(link->reader, &next, error))
+      return FALSE;
+    if (!next)
+      return TRUE;
+    g_autoptr(QvReply) reply = next;
+    if (link->state == HELLO) {
+      on_hello_reply(link, reply);
+    } else {
+      gboolean awaited = link->events.reply(link, reply, link->user);
+      if (link->state != LOST && awaited && link->awaited_n > 0 && --link->awaited_n == 0)
+        qv_timer_arm_before_us(link->timer, link->progress_us + QV_CONN_PING_MS * G_GINT64_CONSTANT(1000));
+    }
+  }
+  return TRUE;
+}
+
+static gboolean on_readable(GObject *stream, gpointer user)
+{
+  QvLink *link = user;
+  char buffer[READ_BYTES];
+  link->refs++;
+  for (int i = 0; i < READS_A_TURN && link->state != LOST; i++) {
+    GError *error = NULL;
+    gssize n = g_pollable_input_stream_read_nonblocking(link->in, buffer, sizeof buffer, NULL, &error);
+    if (n < 0 && g_error_matches(error, G_IO_ERROR, G_IO_ERROR_WOULD_BLOCK)) {
+      g_error_free(error);
+      break;
+    }
+    if (n < 0) {
+      lose(link, translate(error, "reading"));
+    } else if (n == 0) {
+      lose(link, g_error_new(QV_ERROR, QV_ERROR_GONE, "the server closed the connection"));
+    } else {
+      progress(link);
+      if (!qv_resp_reader_feed(link->reader, buffer, n, &error) || !take_replies(link, &error))
+        lose(link, error);
+      if ((gsize)n < sizeof buffer)
+        break;
+    }
+  }
+  gboolean more = link->state != LOST;
+  link_unref(link);
+  return more;
+}
+
+/* Connecting */
+
+static void begin_stream(QvLink *link, GIOStream *take_stream)
+{
+  link->stream = take_stream;
+  link->in = G_POLLABLE_INPUT_STREAM(g_io_stream_get_input_stream(take_stream));
+  link->out = G_POLLABLE_OUTPUT_STREAM(g_io_stream_get_output_stream(take_stream));
+  progress(link);
+  link->read_source = g_pollable_input_stream_create_source(link->in, NULL);
+  g_source_set_callback(link->read_source, G_SOURCE_FUNC(on_readable), link, NULL);
+  g_source_attach(link->read_source, g_main_context_get_thread_default());
+  begin_hello(link);
+}
+
+static void on_handshake(GObject *tls, GAsyncResult *result, gpointer user)
+{
+  QvLink *link = user;
+  GError *error = NULL;
+  link->shaking_hands = FALSE;
+  gboolean ok = g_tls_connection_handshake_finish(G_TLS_CONNECTION(tls), result, &error);
+  if (link->state == LOST)
+    g_clear_error(&error);
+  else if (!ok)
+    lose(link, translate(error, "TLS"));
+  else
+    begin_stream(link, g_object_ref(G_IO_STREAM(tls)));
+  link_unref(link);
+}
+
+static GTlsConnection *new_tls(QvLink *link, GError **error)
+{
+  const QvAddress *a = link->address;
+  g_autoptr(GSocketConnectable) identity = qv_address_connectable(a);
+  g_autoptr(GIOStream) tls = g_tls_client_connection_new(G_IO_STREAM(link->socket), identity, error);
+  if (!tls)
+    return NULL;
+  g_tls_connection_set_require_close_notify(G_TLS_CONNECTION(tls), FALSE);
+  if (a->ca_file) {
+    g_autoptr(GTlsDatabase) database = g_tls_file_database_new(a->ca_file, error);
+    if (!database)
+      return NULL;
+    g_tls_connection_set_database(G_TLS_CONNECTION(tls), database);
+  }
+  if (a->cert_file) {
+    g_autoptr(GTlsCertificate) certificate = g_tls_certificate_new_from_files(a->cert_file, a->key_file, error);
+    if (!certificate)
+      return NULL;
+    g_tls_connection_set_certificate(G_TLS_CONNECTION(tls), certificate);
+  }
+  return G_TLS_CONNECTION(g_steal_pointer(&tls));
+}
+
+static void on_connected(GObject *client, GAsyncResult *result, gpointer user)
+{
+  QvLink *link = user;
+  GError *error = NULL;
+  GSocketConnection *socket = g_socket_client_connect_finish(G_SOCKET_CLIENT(client), result, &error);
+  if (link->state == LOST) {
+    g_clear_error(&error);
+    g_clear_object(&socket);
+  } else if (!socket) {
+    lose(link, translate(error, qv_address_display(link->address)));
+  } else {
+    link->socket = socket;
+    progress(link);
+    if (!link->address->path)
+      g_socket_set_option(g_socket_connection_get_socket(socket), IPPROTO_TCP, TCP_NODELAY, 1, NULL);
+    if (!link->address->tls) {
+      begin_stream(link, g_object_ref(G_IO_STREAM(socket)));
+    } else {
+      g_autoptr(GTlsConnection) tls = new_tls(link, &error);
+      if (!tls) {
+        lose(link, translate(error, "TLS"));
+      } else {
+        link->refs++;
+        link->shaking_hands = TRUE;
+        g_tls_connection_handshake_async(tls, G_PRIORITY_DEFAULT, link->cancellable, on_handshake, link);
+      }
+    }
+  }
+  link_unref(link);
+}
+
+QvLink *qv_link_open(QvAddress *address, const char *client_name, const QvLinkEvents *events, gpointer user)
+{
+  QvLink *link = g_new0(QvLink, 1);
+  link->refs = 2;
+  link->state = CONNECTING;
+  link->address = qv_address_ref(address);
+  link->client_name = g_strdup(client_name);
+  link->events = *events;
+  link->user = user;
+  link->cancellable = g_cancellable_new();
+  link->reader = qv_resp_reader_new();
+  link->timer = qv_timer_new(on_timer, link);
+  link->flush = qv_timer_new(on_flush, link);
+  progress(link);
+  qv_timer_arm_ms(link->timer, QV_CONN_SILENCE_MS);
+  g_autoptr(GSocketClient) client = g_socket_client_new();
+  g_socket_client_set_enable_proxy(client, FALSE);
+  g_autoptr(GSocketConnectable) to = qv_address_connectable(address);
+  g_socket_client_connect_async(client, to, link->cancellable, on_connected, link);
+  return link;
+}
+
+gboolean qv_link_is_up(const QvLink *link)
+{
+  return link && link->state == UP;
+}

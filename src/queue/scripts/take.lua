@@ -1,0 +1,111 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- take(token, lock_ms, now, worker, data_max, again): the next job into `active`
+-- under a lock. A table that starts with 1 and the job, or 0, the ms to wait for
+-- the rate limit (-1: none) and the ms at which the first delayed job is due (-1).
+local function promote(now)
+  local due = call('ZRANGEBYSCORE', P .. 'delayed', 0, (now + 1) * 4096 - 1, 'LIMIT', 0, 1000)
+  for _, id in ipairs(due) do
+    call('ZREM', P .. 'delayed', id)
+    local key = P .. id
+    if call('EXISTS', key) == 1 then
+      local priority = tonumber(call('HGET', key, 'priority')) or 0
+      if priority > 0 then
+        add_prioritized(id, priority)
+      else
+        call('LPUSH', wait_list(), id)
+      end
+      emit('waiting', 'jobId', id, 'prev', 'delayed')
+      call('HSET', key, 'delay', 0)
+    end
+  end
+  if #due > 0 then
+    wake()
+  end
+end
+
+local function pop()
+  local id = call('RPOPLPUSH', P .. 'wait', P .. 'active')
+  while id and string.sub(id, 1, 2) == '0:' do -- a wake-up mark of BullMQ 4
+    call('LREM', P .. 'active', 1, id)
+    id = call('RPOPLPUSH', P .. 'wait', P .. 'active')
+  end
+  if id then
+    return id
+  end
+  local first = call('ZPOPMIN', P .. 'prioritized')
+  if first[1] then
+    call('LPUSH', P .. 'active', first[1])
+    return first[1]
+  end
+  call('DEL', P .. 'pc')
+end
+
+local function describe(id, data_max)
+  local key = P .. id
+  local bytes = call('HSTRLEN', key, 'data')
+  local data, opts = false, false
+  if bytes > 0 and bytes <= data_max then
+    data = call('HGET', key, 'data')
+  end
+  if call('HSTRLEN', key, 'opts') <= 65536 then
+    opts = call('HGET', key, 'opts')
+  end
+  local f = call('HMGET', key, 'name', 'timestamp', 'processedOn', 'ats', 'stc', 'defa', 'rjk', 'parent', 'parentKey', 'deid')
+  local function has(i)
+    return f[i] and 1 or 0
+  end
+  return { 1, id, f[1] and string.sub(f[1], 1, 1024), data, bytes, opts, f[2], f[3], f[4], f[5],
+    f[6] and string.sub(f[6], 1, 1024), has(7), has(8), has(9), has(10) }
+end
+
+local function start(id, token, lock_ms, now, worker, max, duration)
+  local key = P .. id
+  if max and call('HEXISTS', key, 'defa') == 0 then
+    if call('INCR', P .. 'limiter') == 1 then
+      call('PEXPIRE', P .. 'limiter', duration)
+    end
+  end
+  call('SET', key .. ':lock', token, 'PX', lock_ms)
+  emit('active', 'jobId', id, 'prev', 'waiting')
+  call('HSET', key, 'processedOn', now)
+  if worker ~= '' then
+    call('HSET', key, 'pb', worker)
+  end
+  call('HINCRBY', key, 'ats', 1)
+  call('ZADD', P .. 'marker', 0, '0') -- the next idle worker wakes and looks
+end
+
+local function take(token, lock_ms, now, worker, data_max, again)
+  if again then -- the reply of a first try with this token was lost
+    for _, id in ipairs(call('LRANGE', P .. 'active', 0, -1)) do
+      if call('GET', P .. id .. ':lock') == token then
+        call('SET', P .. id .. ':lock', token, 'PX', lock_ms)
+        return describe(id, data_max)
+      end
+    end
+  end
+  promote(now)
+  local meta = call('HMGET', P .. 'meta', 'max', 'duration')
+  local max, duration = tonumber(meta[1]), tonumber(meta[2]) or 1000
+  if max and (tonumber(call('GET', P .. 'limiter')) or 0) >= max then
+    local left = call('PTTL', P .. 'limiter')
+    if left > 0 then
+      return { 0, left, -1 }
+    elseif left == 0 then
+      call('DEL', P .. 'limiter')
+    end
+  end
+  if not held() then
+    local id = pop()
+    while id do
+      if call('EXISTS', P .. id) == 1 then
+        start(id, token, lock_ms, now, worker, max, duration)
+        return describe(id, data_max)
+      end
+      call('LREM', P .. 'active', 1, id) -- its hash was removed: nothing to run, nothing to fail
+      id = pop()
+    end
+  end
+  local first = call('ZRANGE', P .. 'delayed', 0, 0, 'WITHSCORES')
+  return { 0, -1, first[2] and math.floor(tonumber(first[2]) / 4096) or -1 }
+end

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "queue/stores.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/random.h"
+
+#define RECORD_END "65536" /* inclusive: one byte more than a record may have */
+#define HEALTH_TTL_MS "90000"
+#define HEALTH_AGE_MS 90000
+#define RUNNERS_MAX 1000
+
+G_STATIC_ASSERT(QV_CHUNK_GETRANGE_END == QV_CHUNK_MAX_BYTES);
+
+typedef struct {
+  QvDoneFunc done;
+  QvBytesFunc bytes;
+  gpointer user;
+} Call;
+
+static char *number(gint64 n)
+{
+  return g_strdup_printf("%" G_GINT64_FORMAT, n);
+}
+
+static void on_call(const QvReply *reply, const GError *error, gpointer user)
+{
+  Call *call = user;
+  if (call->done) {
+    call->done(error, call->user);
+  } else if (call->bytes) {
+    g_autoptr(GBytes) bytes = NULL;
+    if (reply && qv_reply_text(reply) && reply->len > 0)
+      bytes = g_bytes_new(reply->text, reply->len);
+    call->bytes(bytes, error, call->user);
+  }
+}
+
+static guint64 send_call(QvConn *conn, gint64 deadline_ms, int argc, const char *const *argv, const gsize *lens,
+                         QvDoneFunc done, QvBytesFunc bytes, gpointer user)
+{
+  Call *call = g_new0(Call, 1);
+  call->done = done;
+  call->bytes = bytes;
+  call->user = user;
+  return qv_conn_send_full(conn, QV_SEND_AGAIN, deadline_ms, argc, argv, lens, on_call, call, g_free);
+}
+
+/* Blobs */
+
+char *qv_blob_key(const char *prefix, const char *blob_id, guint chunk)
+{
+  return g_strdup_printf("%s:blob:%s:%u", prefix, blob_id, chunk);
+}
+
+guint64 qv_blob_put(QvConn *conn, const char *prefix, const char *blob_id, guint chunk, GBytes *bytes, gint64 ttl_ms,
+                    gint64 deadline_ms, QvDoneFunc func, gpointer user)
+{
+  g_autofree char *key = qv_blob_key(prefix, blob_id, chunk), *ttl = number(MAX(ttl_ms, 1));
+  gsize n;
+  const char *value = g_bytes_get_data(bytes, &n);
+  const char *argv[] = { "SET", key, value, "PX", ttl };
+  gsize lens[] = { 3, strlen(key), n, 2, strlen(ttl) };
+  return send_call(conn, deadline_ms, G_N_ELEMENTS(argv), argv, lens, func, NULL, user);
+}
+
+guint64 qv_blob_get(QvConn *conn, const char *prefix, const char *blob_id, guint chunk, gint64 deadline_ms,
+                    QvBytesFunc func, gpointer user)
+{
+  g_autofree char *key = qv_blob_key(prefix, blob_id, chunk), *end = number(QV_CHUNK_GETRANGE_END);
+  const char *argv[] = { "GETRANGE", key, "0", end };
+  return send_call(conn, deadline_ms, G_N_ELEMENTS(argv), argv, NULL, NULL, func, user);
+}
+
+guint64 qv_blob_unlink(QvConn *conn, const char *prefix, const char *blob_id, guint chunks, gint64 deadline_ms,
+                       QvDoneFunc func, gpointer user)
+{
+  g_autoptr(GPtrArray) argv = g_ptr_array_new_with_free_func(g_free);
+  g_ptr_array_add(argv, g_strdup("UNLINK"));
+  for (guint i = 0; i < MAX(chunks, 1); i++)
+    g_ptr_array_add(argv, qv_blob_key(prefix, blob_id, i));
+  return send_call(conn, deadline_ms, argv->len, (const char *const *)argv->pdata, NULL, func, NULL, user);
+}
+
+/* Replay guard: SET NX is sent once only, because a second one would meet our own first. */
+
+typedef struct {
+  QvConn *conn;
+  char *key, *value, *ttl;
+  gint64 deadline_us; /* 0: none */
+  gboolean asking;    /* GET is on its way, not SET */
+  QvGuardFunc func;
+  gpointer user;
+} Guard;
+
+static void guard_send(Guard *g);
+
+static void guard_end(Guard *g, QvGuard guard, const GError *error)
+{
+  g->func(guard, error, g->user);
+  g_free(g->key);
+  g_free(g->value);
+  g_free(g->ttl);
+  g_free(g);
+}
+
+static void on_guard(const QvReply *reply, const GError *error, gpointer user)
+{
+  Guard *g = user;
+  if (error && g_error_matches(error, QV_ERROR, QV_ERROR_GONE) && !qv_conn_fail_fast(g->conn)) {
+    g->asking = TRUE;
+    guard_send(g);
+  } else if (error) {
+    guard_end(g, QV_GUARD_UNKNOWN, error);
+  } else if (!g->asking) {
+    guard_end(g, reply->type == QV_REPLY_STATUS ? QV_GUARD_WON : QV_GUARD_REPLAYED, NULL);
+  } else if (!qv_reply_text(reply)) {
+    g->asking = FALSE; /* the first SET never arrived */
+    guard_send(g);
+  } else {
+    guard_end(g, g_str_equal(qv_reply_text(reply), g->value) ? QV_GUARD_WON : QV_GUARD_REPLAYED, NULL);
+  }
+}
+
+static void guard_send(Guard *g)
+{
+  gint64 left_ms = g->deadline_us ? MAX((g->deadline_us - g_get_monotonic_time()) / 1000, 1) : 0;
+  if (g->asking)
+    qv_conn_sendl(g->conn, QV_SEND_PATIENT, left_ms, on_guard, g, "GET", g->key, NULL);
+  else
+    qv_conn_sendl(g->conn, QV_SEND_PATIENT, left_ms, on_guard, g, "SET", g->key, g->value, "NX", "PX", g->ttl, NULL);
+}
+
+void qv_replay_guard_take(QvConn *conn, const char *prefix, const char *job_id, const char *runner_id, gint64 ttl_ms,
+                          gint64 deadline_ms, QvGuardFunc func, gpointer user)
+{
+  guint8 nonce[QV_REPLAY_NONCE_BYTES];
+  qv_random_bytes(nonce, sizeof nonce);
+  Guard *g = g_new0(Guard, 1);
+  g_autoptr(GString) value = g_string_new(runner_id);
+  g_string_append_c(value, ':');
+  for (gsize i = 0; i < sizeof nonce; i++)
+    g_string_append_printf(value, "%02x", nonce[i]);
+  g->conn = conn;
+  g->key = g_strdup_printf("%s:replay:%s", prefix, job_id);
+  g->value = g_strdup(value->str);
+  g->ttl = number(MAX(ttl_ms, 1));
+  g->deadline_us = deadline_ms > 0 ? g_get_monotonic_time() + deadline_ms * 1000 : 0;
+  g->func = func;
+  g->user = user;
+  guard_send(g);
+}
+
+/* Two commands with one end: cancel, health. An answer "not now" may let the second overtake the first. */
+
+typedef struct {
+  QvDoneFunc done;
+  gpointer user;
+  GError *error;
+  guint missing_n;
+} Pair;
+
+static void on_half(const QvReply *reply, const GError *error, gpointer user)
+{
+  Pair *pair = user;
+  if (error && !pair->error)
+    pair->error = g_error_copy(error);
+  if (--pair->missing_n > 0)
+    return;
+  if (pair->done)
+    pair->done(pair->error, pair->user);
+  g_clear_error(&pair->error);
+  g_free(pair);
+}
+
+static Pair *pair_new(QvDoneFunc func, gpointer user)
+{
+  Pair *pair = g_new0(Pair, 1);
+  pair->done = func;
+  pair->user = user;
+  pair->missing_n = 2;
+  return pair;
+}
+
+char *qv_cancel_channel(const char *prefix)
+{
+  return g_strconcat(prefix, ":cancel", NULL);
+}
+
+static char *record_key(const char *prefix, const char *kind, const char *id)
+{
+  return g_strdup_printf("%s:%s:%s", prefix, kind, id);
+}
+
+void qv_cancel_put(QvConn *conn, const char *prefix, const char *job_id, const char *envelope, gsize len, gint64 ttl_ms,
+                   gint64 deadline_ms, QvDoneFunc func, gpointer user)
+{
+  g_autofree char *key = record_key(prefix, "cancel", job_id), *ttl = number(MAX(ttl_ms, 1));
+  g_autofree char *channel = qv_cancel_channel(prefix);
+  Pair *pair = pair_new(func, user);
+  const char *argv[] = { "SET", key, envelope, "PX", ttl };
+  gsize lens[] = { 3, strlen(key), len, 2, strlen(ttl) };
+  qv_conn_send(conn, QV_SEND_AGAIN, deadline_ms, G_N_ELEMENTS(argv), argv, lens, on_half, pair);
+  qv_conn_sendl(conn, QV_SEND_AGAIN, deadline_ms, on_half, pair, "PUBLISH", channel, job_id, NULL);
+}
+
+guint64 qv_cancel_get(QvConn *conn, const char *prefix, const char *job_id, gint64 deadline_ms, QvBytesFunc func,
+                      gpointer user)
+{
+  g_autofree char *key = record_key(prefix, "cancel", job_id);
+  const char *argv[] = { "GETRANGE", key, "0", RECORD_END };
+  return send_call(conn, deadline_ms, G_N_ELEMENTS(argv), argv, NULL, NULL, func, user);
+}
+
+/* Health */
+
+void qv_health_put(QvConn *conn, const char *prefix, const char *runner_id, gint64 at_ms, const char *envelope, gsize len,
+                   gint64 deadline_ms, QvDoneFunc func, gpointer user)
+{
+  g_autofree char *key = record_key(prefix, "health", runner_id), *at = number(at_ms);
+  g_autofree char *runners = g_strconcat(prefix, ":runners", NULL);
+  Pair *pair = pair_new(func, user);
+  const char *argv[] = { "SET", key, envelope, "PX", HEALTH_TTL_MS };
+  gsize lens[] = { 3, strlen(key), len, 2, strlen(HEALTH_TTL_MS) };
+  qv_conn_send(conn, QV_SEND_AGAIN, deadline_ms, G_N_ELEMENTS(argv), argv, lens, on_half, pair);
+  qv_conn_sendl(conn, QV_SEND_AGAIN, deadline_ms, on_half, pair, "ZADD", runners, at, runner_id, NULL);
+}
+
+typedef struct {
+  QvConn *conn;
+  char *prefix;
+  gint64 deadline_ms;
+  guint n;
+  char **ids; /* n, and a NULL */
+  GBytes **records;
+  guint missing_n;
+  GError *error;
+  QvHealthFunc func;
+  gpointer user;
+} HealthList;
+
+typedef struct {
+  HealthList *list;
+  guint i;
+} HealthRead;
+
+static void health_end(HealthList *h)
+{
+  h->func(h->error ? 0 : h->n, (const char *const *)h->ids, h->records, h->error, h->user);
+  for (guint i = 0; i < h->n; i++)
+    g_clear_pointer(&h->records[i], g_bytes_unref);
+  g_strfreev(h->ids);
+  g_free(h->records);
+  g_clear_error(&h->error);
+  g_free(h->prefix);
+  g_free(h);
+}
+
+static void on_record(GBytes *bytes, const GError *error, gpointer user)
+{
+  g_autofree HealthRead *read = user;
+  HealthList *h = read->list;
+  if (error && !h->error)
+    h->error = g_error_copy(error);
+  h->records[read->i] = bytes ? g_bytes_ref(bytes) : NULL;
+  if (--h->missing_n == 0)
+    health_end(h);
+}
+
+static void on_runners(const QvReply *reply, const GError *error, gpointer user)
+{
+  HealthList *h = user;
+  gsize most = reply ? reply->elements_n : 0;
+  h->error = error ? g_error_copy(error) : NULL;
+  h->ids = g_new0(char *, most + 1);
+  h->records = g_new0(GBytes *, most + 1);
+  for (gsize i = 0; i < most; i++)
+    if (qv_reply_text(reply->elements[i]))
+      h->ids[h->n++] = g_strdup(reply->elements[i]->text);
+  h->missing_n = h->n;
+  if (h->n == 0) {
+    health_end(h);
+    return;
+  }
+  for (guint i = 0; i < h->n; i++) {
+    g_autofree char *key = record_key(h->prefix, "health", h->ids[i]);
+    const char *argv[] = { "GETRANGE", key, "0", RECORD_END };
+    HealthRead *read = g_new0(HealthRead, 1);
+    read->list = h;
+    read->i = i;
+    send_call(h->conn, h->deadline_ms, G_N_ELEMENTS(argv), argv, NULL, NULL, on_record, read);
+  }
+}
+
+void qv_health_list(QvConn *conn, const char *prefix, gint64 now_ms, gint64 deadline_ms, QvHealthFunc func, gpointer user)
+{
+  g_autofree char *runners = g_strconcat(prefix, ":runners", NULL), *from = number(now_ms - HEALTH_AGE_MS);
+  HealthList *h = g_new0(HealthList, 1);
+  h->conn = conn;
+  h->prefix = g_strdup(prefix);
+  h->deadline_ms = deadline_ms;
+  h->func = func;
+  h->user = user;
+  qv_conn_sendl(conn, QV_SEND_AGAIN, deadline_ms, on_runners, h, "ZRANGEBYSCORE", runners, from, "+inf", "LIMIT", "0",
+                G_STRINGIFY(RUNNERS_MAX), NULL);
+}

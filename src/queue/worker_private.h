@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared by worker.c (fetching, locks, stalls) and worker_finish.c (the end of a job). */
+#pragma once
+
+#include "queue/keep.h"
+#include "queue/lock_keeper.h"
+#include "queue/script.h"
+#include "queue/timer.h"
+#include "queue/worker.h"
+
+typedef enum { JOB_HELD, JOB_LOST, JOB_ENDING } JobState;
+typedef enum { END_COMPLETE, END_FAIL, END_RELEASE } JobEnd;
+
+typedef struct {
+  QvFetchedJob pub; /* first: the caller's pointer is ours */
+  QvWorker *worker;
+  JobState state;
+  char *token;
+  QvJobOptions options;
+  /* While ENDING: */
+  JobEnd end;
+  char *text;
+  gsize text_len;
+  gboolean fetch_next, again;
+  char *next_token;
+  gint64 sent_us, pause_ms;
+  QvTimer *retry;
+  QvFinishFunc func;
+  gpointer user;
+} Job;
+
+/* What the one fetching loop is about. */
+typedef enum {
+  LOOP_READY,    /* a fetch may be sent as soon as a slot is free */
+  LOOP_FETCHING, /* one is on its way */
+  LOOP_BLOCKED,  /* nothing to do: BZPOPMIN is on its way */
+  LOOP_RESTING,  /* rate limit or an error: the timer wakes it */
+} Loop;
+
+struct QvWorker {
+  guint refs;
+  gboolean freed;
+  QvWorkerEvents events;
+  gpointer user;
+  char *queue; /* P */
+  char *name;
+  char *uuid;
+  guint64 token_n;
+  guint concurrency;
+  gint64 lock_ms, stalled_ms;
+  gsize data_max_bytes;
+  QvConn *conn, *blocking;
+  QvLockKeeper *keeper;
+  GHashTable *jobs; /* token > Job */
+  gboolean paused, draining;
+  QvDoneFunc drained_func;
+  gpointer drained_user;
+  Loop loop;
+  char *fetch_token;
+  gboolean fetch_again;
+  gint64 fetch_sent_us;
+  guint64 blocked_id;
+  gint64 next_due_ms;   /* of the first delayed job, -1: none known */
+  gint64 fetched_at_ms; /* monotonic */
+  gboolean troubled;    /* the last thing said through events.state was an error */
+  QvTimer *rest, *stalled, *drained;
+};
+
+/* "<uuid>:<n>", never used twice. */
+char *qv_worker_next_token(QvWorker *worker);
+/* The arguments of take.lua from the data's cap on, in order. */
+gint64 qv_worker_now_ms(void);
+/* Looks at what a script answered from take: hands over a job, or remembers why there is none. */
+void qv_worker_took(QvWorker *worker, const QvReply *reply, const char *token, gint64 sent_us);
+/* Goes on with whatever the loop may do now. */
+void qv_worker_pump(QvWorker *worker);
+void qv_worker_say(QvWorker *worker, const GError *why);
+/* Out of the table, and freed. */
+void qv_worker_forget(QvWorker *worker, Job *job);
+void qv_worker_ref(QvWorker *worker);
+void qv_worker_unref(QvWorker *worker);
