@@ -21,6 +21,7 @@ typedef struct {
   gint64 log_bytes;
   gint64 artefact_bytes;
   gint64 artefact_count;
+  const char *const *artefact_globs; /* the job's, NULL-terminated; NULL is none: what was not asked for is a breach */
   gboolean live;
 } QvEntryOutputSpec;
 
@@ -49,12 +50,17 @@ QvEntryOutput *qv_entry_output_new(const QvEntryOutputSpec *spec, const QvEntryO
 void qv_entry_output_free(QvEntryOutput *output);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvEntryOutput, qv_entry_output_free)
 
-/* Bytes in any portions. Once DONE or BAD, it stays BAD: bytes behind the two zero blocks, in the same portion or
+/* An end of the stream while the verdict is MORE is never a success: the caller's sandbox_lost.
+ *
+ * Bytes in any portions. Once DONE or BAD, it stays BAD: bytes behind the two zero blocks, in the same portion or
  * a later one, are a breach. ERROR is set on BAD. */
 QvEntryOutputVerdict qv_entry_output_feed(QvEntryOutput *output, const guint8 *bytes, gsize n, GError **error);
 
 /* Borrowed; NULL before DONE. */
 const QvEntryFacts *qv_entry_output_facts(const QvEntryOutput *output);
+
+/* Complete members so far, live ones not counted: for progress. */
+guint qv_entry_output_members_n(const QvEntryOutput *output);
 
 /* exit.json was accepted: a cancel has no effect from here on. */
 gboolean qv_entry_output_exit_seen(const QvEntryOutput *output);
