@@ -33,12 +33,12 @@ ARROWS = {
 }
 # Time, randomness, descriptors and the log come into these rooms as arguments, or not at all.
 PURE_ROOMS = ("format", "protocol")
-IMPURE = re.compile(r'#include ("base/(log|clock|random|fd|io|config)\.h"|<(unistd|fcntl|time|sys/.*|poll|gio/.*|hiredis.*)>)')
+IMPURE = re.compile(r'#include ("base/(log|clock|random|fd|io|config)\.h"|<(unistd|fcntl|time|poll|sys/\w+|gio/\w+|hiredis/\w+)\.h>)')
 # Of these only the types are taken.
 IMPURE_EXCUSED = {"<sys/types.h>", "<sys/stat.h>"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<][^">]+[">])', re.M)
 SPDX = "SPDX-License-Identifier: Apache-2.0"
-SPDX_SUFFIXES = {".c", ".h", ".def", ".py", ".sh", ".lua", ".js", ".mjs", ".build", ".acl", ".yml", ".list", ".scd"}
+SPDX_SUFFIXES = {".c", ".h", ".def", ".py", ".sh", ".lua", ".js", ".mjs", ".build", ".yml", ".list", ".scd"}
 HOST = re.compile(r"https?://([A-Za-z0-9.-]+)")
 HOSTS_ALLOWED = re.compile(r"^(www\.apache\.org|localhost|127\.0\.0\.1|([a-z0-9-]+\.)*example(\.(com|org|net))?|"
                            r"json-schema\.org|[0-9.]+)$")
