@@ -1,20 +1,21 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test-image.sh: builds the image base for the tests into build/test-images, unless what is there is still fresh: the
+# test-image.sh [ENTRY]: builds the image base for the tests into build/test-images, unless what is there is still fresh: the
 # lock (images.lock.json), the image by digest, and base.erofs, a link to the current one. The packages are fetched
 # once (base.tar); a new entry program only packs again. Tests find the folder in QUAVON_TEST_IMAGES.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$PWD/build/test-images
-entry=$PWD/build/release/src/entry/entry
+entry=${1:-$PWD/build/release/src/entry/entry}
 tool=$PWD/build/release/tests/integration/images/build_image
 
 mkdir -p "$folder"
 exec 9>"$folder/.lock"
 flock 9
 if [ ! -f build/release/build.ninja ]; then meson setup build/release --buildtype=release -Ddebug=true >/dev/null; fi
-ninja -C build/release -j2 src/entry/entry tests/integration/images/build_image >"$folder/ninja.log" 2>&1 ||
-  { tail -n 20 "$folder/ninja.log"; exit 1; }
+targets=(tests/integration/images/build_image)
+if [ $# -eq 0 ]; then targets+=(src/entry/entry); fi
+ninja -C build/release -j2 "${targets[@]}" >"$folder/ninja.log" 2>&1 || { tail -n 20 "$folder/ninja.log"; exit 1; }
 
 recipe=$(cat deploy/images/base/* scripts/debian-mirror.sh | sha256sum | cut -c 1-64)
 stamp=$(cat "$entry" <(echo "$recipe") | sha256sum | cut -c 1-64)
