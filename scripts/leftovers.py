@@ -15,7 +15,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-WAIT_S = 60
+WAIT_S = int(os.environ.get("QUAVON_TEST_WAIT_S", "60"))
 PROGRAMS = ("runsc", "valkey-server", "quavon", "entry", "mmdebstrap", "mkfs.erofs", "node", "valgrind")
 PATHS = ("/tmp/qv-*", "/tmp/quavon*", "/dev/shm/qv-*", "/dev/shm/quavon*", "/run/quavon*", "/var/lib/quavon*",
          "/var/run/quavon*", "/run/runsc/*", "/var/run/runsc/*", "/usr/sbin/policy-rc.d*", "/etc/apt/**/*", "/var/tmp/qv-*")

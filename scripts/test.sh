@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # test.sh [LANE...]: runs lanes (all of them by default) and prints one summary.
 #
-#   lint      the rules of the house
+#   lint      the rules of the house, and the scripts that judge
 #   asan      gcc with ASan and UBSan: every suite
 #   release   optimised: unit and integration
 #   valgrind  the optimised build's unit suite under memcheck
@@ -68,7 +68,8 @@ prepare_systems() {
 
 lane_lint() {
   scripts/lint.py >"$results/lint.tap"
-  cat "$results/lint.tap"
+  scripts/selftest.py >"$results/scripts.tap"
+  cat "$results/lint.tap" "$results/scripts.tap"
 }
 
 lane_asan() {
