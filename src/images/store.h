@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of this room share: the lock file's reading and writing, and digests of files. */
+#pragma once
+
+#include <glib.h>
+
+#include "protocol/images_lock.h"
+
+/* The lock, or NULL. */
+QvImagesLock *qv_store_read_lock(const char *lock_file, GError **error);
+gboolean qv_store_write_lock(const char *lock_file, const QvImagesLock *lock, GError **error);
+
+/* Takes the writers' flock beside the lock file, waiting for it; makes the folder where it is missing. The
+ * descriptor, which holds it until it is closed, or -1. */
+int qv_store_hold(const char *lock_file, GError **error);
+
+/* A path below the lock file's folder. */
+char *qv_store_path(const char *lock_file, const char *file);
+
+/* Lower-case hex of a file's SHA-256. */
+char *qv_store_hash_fd(int fd, const char *name, GError **error);
+char *qv_store_hash_file(const char *path, GError **error);
+
+/* What an image's files are called: <hex of the digest>SUFFIX. */
+#define QV_STORE_ROOTFS_SUFFIX ".erofs"
+#define QV_STORE_CONFIG_SUFFIX ".json"
+/* Folders of builds, below the lock file's; one that nobody holds is a left-over. */
+#define QV_STORE_BUILD_PREFIX "build."
