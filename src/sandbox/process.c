@@ -163,8 +163,11 @@ static gboolean reap_until(pid_t pid, int *wait_status, gint64 until_ms)
     if (got < 0 && errno != EINTR)
       return FALSE;
     if (qv_clock_mono_ms() >= until_ms) {
-      kill(pid, SIGKILL);
+      /* And what it started, which may have become our child by its end. */
+      kill(-pid, SIGKILL);
       reap(pid);
+      while (waitpid(-pid, NULL, 0) > 0)
+        ;
       return FALSE;
     }
     g_usleep(REAP_PAUSE_US);

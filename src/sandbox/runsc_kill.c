@@ -19,7 +19,8 @@
 #define PAUSE_MIN_US 500
 #define PAUSE_MAX_US 20000
 /* A process that has left its cgroup becomes a zombie within moments. */
-#define REAP_DEADLINE_MS 1000
+#define REAP_DEADLINE_MS 5000
+#define STAT_BYTES_MAX 4096
 
 static void pause_longer(gulong *pause_us)
 {
@@ -88,41 +89,73 @@ static gboolean reap_run(QvRunscSandbox *s, gint64 until_ms, GError **error)
   return TRUE;
 }
 
-/* Is PID a zombie child of ours? *COMM_EXE: with the name that runsc gives its sandbox and gofer. */
-static gboolean is_our_zombie(gint pid, gboolean *comm_exe)
+typedef struct {
+  char name[16];
+  char state;
+  pid_t session;
+} Child;
+
+/* FALSE unless PID is a child of ours. */
+static gboolean read_child(gint pid, Child *child)
 {
-  char path[64], state;
-  int ppid;
+  char path[64];
+  int ppid, pgrp, sid;
   gsize n;
   g_snprintf(path, sizeof path, "/proc/%d/stat", pid);
-  g_autofree char *text = qv_fd_read_file(path, 4096, &n, NULL);
-  const char *behind = text != NULL ? strrchr(text, ')') : NULL;
-  if (behind == NULL || sscanf(behind, ") %c %d", &state, &ppid) != 2)
+  g_autofree char *text = qv_fd_read_file(path, STAT_BYTES_MAX, &n, NULL);
+  const char *name = text != NULL ? strchr(text, '(') : NULL;
+  char *behind = text != NULL ? strrchr(text, ')') : NULL;
+  if (name == NULL || behind == NULL ||
+      sscanf(behind, ") %c %d %d %d", &child->state, &ppid, &pgrp, &sid) != 4 || ppid != getpid())
     return FALSE;
-  const char *comm = strchr(text, '(');
-  *comm_exe = comm != NULL && strncmp(comm, "(exe)", 5) == 0;
-  return state == 'Z' && ppid == getpid();
+  *behind = '\0';
+  g_strlcpy(child->name, name + 1, sizeof child->name);
+  child->session = sid;
+  return TRUE;
 }
 
-/* The children of a `runsc run` that was killed come to us, the subreaper. */
+static gboolean have_children(void)
+{
+  siginfo_t info;
+  return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+static void reap_soon(gint pid, gint64 until_ms)
+{
+  /* Gone, another's child, or reaped: all the same. Still ending: a moment. */
+  while (waitpid(pid, NULL, WNOHANG) == 0 && qv_clock_mono_ms() < until_ms)
+    g_usleep(PAUSE_MIN_US);
+}
+
 static void reap_orphans(QvRunscSandbox *s)
 {
-  gboolean comm_exe;
   gint64 until_ms = qv_clock_mono_ms() + REAP_DEADLINE_MS;
-  for (guint i = 0; i < s->seen_pids->len; i++) {
-    gint pid = g_array_index(s->seen_pids, gint, i);
-    /* Gone, another's child, or reaped: all the same. Still ending: a moment. */
-    while (waitpid(pid, NULL, WNOHANG) == 0 && qv_clock_mono_ms() < until_ms)
-      g_usleep(PAUSE_MIN_US);
-  }
+  for (guint i = 0; i < s->seen_pids->len && have_children(); i++)
+    reap_soon(g_array_index(s->seen_pids, gint, i), until_ms);
   g_array_set_size(s->seen_pids, 0);
-  if (s->head.started || !WIFSIGNALED(s->head.wait_status))
+  if (!have_children())
     return;
-  /* Killed by somebody before we had looked at its children: only their name is known. */
+  /* Those that had left the cgroups before we looked: of the session of `runsc run`, or with the name that runsc
+   * gives its sandbox and gofer, which have sessions of their own and end with it. */
   g_autoptr(GDir) proc = g_dir_open("/proc", 0, NULL);
   for (const char *name = proc != NULL ? g_dir_read_name(proc) : NULL; name != NULL; name = g_dir_read_name(proc)) {
     gint pid = atoi(name);
-    if (pid > 1 && is_our_zombie(pid, &comm_exe) && comm_exe)
+    Child child;
+    if (pid > 1 && read_child(pid, &child) && (child.session == s->session || strcmp(child.name, "exe") == 0))
+      reap_soon(pid, until_ms);
+  }
+}
+
+void qv_runsc_reap_strangers(void)
+{
+  if (qv_runsc_has_living() || !have_children())
+    return;
+  g_autoptr(GDir) proc = g_dir_open("/proc", 0, NULL);
+  for (const char *name = proc != NULL ? g_dir_read_name(proc) : NULL; name != NULL; name = g_dir_read_name(proc)) {
+    gint pid = atoi(name);
+    Child child;
+    if (pid > 1 && read_child(pid, &child) && child.state == 'Z' &&
+        (strcmp(child.name, "exe") == 0 || strcmp(child.name, "runsc") == 0))
       waitpid(pid, NULL, WNOHANG);
   }
 }

@@ -30,6 +30,7 @@ typedef struct {
   int lock_fd;       /* of the run folder; -1: none made */
   QvCgroup *cgroup;
   pid_t pid;         /* of `runsc run`; 0: not started or reaped */
+  pid_t session;     /* the same number, which stays */
   int pid_fd;
   int stderr_fd;
   gint64 deadline_ms;  /* for STARTED */
@@ -69,9 +70,13 @@ QvSandbox *qv_runsc_start(QvBackend *backend, const QvSandboxRequest *request, Q
 gboolean qv_runsc_verify(QvSandbox *sandbox, GError **error);
 void qv_runsc_usage(QvSandbox *sandbox, QvSandboxUsage *usage);
 void qv_runsc_free_sandbox(QvSandbox *sandbox);
+/* Has this process a sandbox that was not freed? */
+gboolean qv_runsc_has_living(void);
 
 /* --- runsc_kill.c --- */
 gboolean qv_runsc_kill(QvSandbox *sandbox, GError **error);
 /* Signals the cgroups until they are empty and removes them. SEEN (may be NULL) collects the processes. */
 gboolean qv_runsc_empty_cgroup(QvCgroup *cgroup, GArray *seen, gint64 until_ms, GError **error);
+/* Reaps what a sandbox of a dead owner left among our children: where the runner is PID 1. */
+void qv_runsc_reap_strangers(void);
 gboolean qv_runsc_remove_cgroup(QvCgroup *cgroup, gint64 until_ms, GError **error);

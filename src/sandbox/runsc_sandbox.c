@@ -247,9 +247,35 @@ static void source_free(gpointer data)
   g_source_unref(data);
 }
 
+/* The sandbox is a child of `runsc run`; when that is killed, the sandbox's zombie is to come to us, who reap
+ * it, and not to an init that may not. Only while there are sandboxes: other orphans are not ours. */
+static guint living_n;
+static int subreaper_before;
+
+static void living_add(void)
+{
+  if (living_n++ > 0)
+    return;
+  if (prctl(PR_GET_CHILD_SUBREAPER, &subreaper_before) != 0)
+    subreaper_before = 0;
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+static void living_remove(void)
+{
+  if (--living_n == 0)
+    prctl(PR_SET_CHILD_SUBREAPER, subreaper_before);
+}
+
+gboolean qv_runsc_has_living(void)
+{
+  return living_n > 0;
+}
+
 static QvRunscSandbox *sandbox_new(QvBackend *backend, const char *id, QvSandboxFunc func, gpointer data)
 {
   QvRunscSandbox *s = g_new0(QvRunscSandbox, 1);
+  living_add();
   s->head.backend = backend;
   s->head.id = g_strdup(id);
   s->head.stdin_fd = s->head.stdout_fd = -1;
@@ -284,7 +310,7 @@ static gboolean spawn(QvRunscSandbox *s, const QvContainerSpec *spec, int guest[
     close(joins[i]);
   if (pid < 0)
     return FALSE;
-  s->pid = pid;
+  s->pid = s->session = pid;
   s->pid_fd = (int)syscall(SYS_pidfd_open, pid, 0);
   return s->pid_fd >= 0 || qv_error_set_errno(error, errno, "runsc: pidfd_open (Linux 5.3 or newer is needed)");
 }
@@ -340,9 +366,6 @@ QvSandbox *qv_runsc_start(QvBackend *backend, const QvSandboxRequest *request, Q
   g_autoptr(QvContainerSpec) spec = qv_container_spec_plan(request, error);
   if (spec == NULL || !check_rootfs(spec->rootfs_file, error))
     return NULL;
-  /* The sandbox is a child of `runsc run`; when that is killed, the sandbox's zombie is to come to us,
-   * who reap it, and not to an init that may not. */
-  prctl(PR_SET_CHILD_SUBREAPER, 1);
   QvRunscSandbox *s = sandbox_new(backend, spec->sandbox_id, func, data);
   int guest[3] = {-1, -1, -1};
   gboolean ok = build(s, spec, guest, error);
@@ -388,4 +411,5 @@ void qv_runsc_free_sandbox(QvSandbox *sandbox)
   g_free(s->head.failure);
   g_free(s->head.id);
   g_free(s);
+  living_remove();
 }
