@@ -121,7 +121,7 @@ int qv_verb_version(int argc, char **argv)
   return QV_CLI_OK;
 }
 
-int main(int argc, char **argv)
+int qv_main(int argc, char **argv)
 {
   setlocale(LC_CTYPE, "");
   signal(SIGPIPE, SIG_IGN);

@@ -30,6 +30,9 @@ typedef struct {
 /* Ends with a name that is NULL. */
 extern const QvVerb qv_verbs[];
 
+/* The program. */
+int qv_main(int argc, char **argv);
+
 int qv_verb_run(int argc, char **argv);
 int qv_verb_wait(int argc, char **argv);
 int qv_verb_result(int argc, char **argv);

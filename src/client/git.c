@@ -195,7 +195,7 @@ static gboolean list_entry(QvGit *git, const git_tree_entry *entry, const char *
     return qv_listing_add(listing, path, git_tree_entry_id(entry)->id, mode == GIT_FILEMODE_BLOB_EXECUTABLE, error);
   case GIT_FILEMODE_TREE: {
     /* The check bounds the recursion: a path has at most 512 parts. */
-    if (!qv_path_check(path, error) || !qv_listing_add_folder(listing, path, error))
+    if (!qv_path_check(path, FALSE, error) || !qv_listing_add_folder(listing, path, error))
       return FALSE;
     g_autoptr(git_tree) below = NULL;
     int rc = git_tree_lookup(&below, git->repo, git_tree_entry_id(entry));

@@ -33,7 +33,7 @@ void qv_listing_free(QvListing *listing)
 gboolean qv_listing_add(QvListing *listing, const char *path, const guint8 *oid, gboolean executable,
                         GError **error)
 {
-  if (!qv_path_check(path, error))
+  if (!qv_path_check(path, FALSE, error))
     return FALSE;
   if (listing->entries->len >= listing->max_entries) {
     g_autofree char *shown = qv_path_show(path);

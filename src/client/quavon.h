@@ -118,9 +118,15 @@ typedef struct {
   const char *detail;
 } QuavonProgress;
 
+/* What a progress function answers. */
+enum {
+  QUAVON_GO_ON = 0,
+  QUAVON_CANCEL = 1, /* a job that was submitted is cancelled, and its result awaited for a short time */
+  QUAVON_ABANDON = 2 /* return at once; the job is left as it is */
+};
+
 /* Called when something changed and at least four times a second. What a runner says of its progress
- * is unsigned. Not 0: give up; a job that was submitted is cancelled, and its result awaited for
- * a short time. */
+ * is unsigned. */
 typedef int (*QuavonProgressFunction)(const QuavonProgress *progress, void *data);
 
 /* Packs, seals, writes and adds the job; its id is written to job_id. 0, or -1. */
@@ -185,10 +191,12 @@ QUAVON_API void quavon_result_usage(const QuavonResult *result, QuavonUsage *usa
 
 typedef struct QuavonPayload QuavonPayload;
 
-/* Reads logs and artefacts, checks every tag, digest and name, then removes them from Valkey: they can
- * be fetched once, within 15 minutes. A result without any gives an empty payload. NULL on failure. */
+/* Reads logs and artefacts, checks every tag, digest and name. Valkey keeps them for 15 minutes.
+ * A result without any gives an empty payload. NULL on failure. */
 QUAVON_API QuavonPayload *quavon_payload_fetch(QuavonClient *client, const QuavonResult *result,
                                                QuavonError **error);
+/* Removes them from Valkey, which whoever fetched them owes it. 0, or -1. */
+QUAVON_API int quavon_payload_unlink(QuavonClient *client, const QuavonResult *result, QuavonError **error);
 QUAVON_API void quavon_payload_free(QuavonPayload *payload);
 /* The tail of a log, NULL where the step did not run. Hostile bytes: not for a terminal. */
 QUAVON_API const char *quavon_payload_setup_log(const QuavonPayload *payload, size_t *len);

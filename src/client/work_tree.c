@@ -96,7 +96,7 @@ static gboolean walk_below(const Walk *walk, int parent_fd, const char *name, co
                            gboolean ignored, GError **error)
 {
   if (strlen(path) > QV_PATH_BYTES_MAX) /* no file below could be packed; bounds the recursion */
-    return qv_path_check(path, error);
+    return qv_path_check(path, FALSE, error);
   if (!qv_listing_add_folder(walk->listing, path, error))
     return FALSE;
   int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -130,7 +130,7 @@ static gboolean walk_entry(const Walk *walk, int dir_fd, const char *name, const
     if (!skip && !ask_ignored(scope, path, is_folder, &skip, error))
       return FALSE;
     if (skip) {
-      listing->left_out.ignored += !ignored;
+      listing->left_out.ignored++;
       return TRUE;
     }
   } else if (scope != NULL && is_folder && !ignored) {

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Owns quavon's side of the keeper, and the removal of what a keeper left. */
+#include "cli/embedded.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fd.h"
+#include "cli/keeper.h"
+#include "cli/keeper_files.h"
+#include "cli/programs.h"
+#include "cli/verb.h"
+
+enum { START_MS = 90000, STOP_MS = 90000, SWEEP_TRIES = 200, POLL_MS = 50, SAID_BYTES_MAX = 8192, UNLOCKED_AGE_S = 600 };
+
+static const char *const parents[] = { "/run", "/tmp" };
+static const char folder_prefix[] = "quavon-";
+
+struct QvEmbedded {
+  char *folder;
+  char **settings;
+  int control_fd, lock_fd;
+  GPid keeper;
+  GString *said; /* by the keeper */
+  gboolean gone; /* the end of its socket was read */
+  char *trouble;
+};
+
+/* ── What a keeper left ── */
+
+/* The runner's own sweep knows what it makes. Its parts may still be dying: again until it says that nothing is left. */
+static gboolean sweep_sandboxes(const char *folder, GError **error)
+{
+  g_autofree char *runner_id = g_build_filename(folder, QV_KEEPER_STATE, NULL);
+  if (!g_file_test(runner_id, G_FILE_TEST_IS_DIR))
+    return TRUE;
+  g_autofree char *program = qv_program_find("runner", "quavon-sandbox-runner", error);
+  if (program == NULL)
+    return FALSE;
+  g_auto(GStrv) environment = qv_keeper_environment(folder);
+  const char *argv[] = { program, "--sweep", NULL };
+  for (int i = 0; i < SWEEP_TRIES; i++, g_usleep(POLL_MS * 1000)) {
+    int status = 0;
+    g_autofree char *output = NULL;
+    if (!g_spawn_sync("/", (char **)argv, environment, G_SPAWN_STDOUT_TO_DEV_NULL, NULL, NULL, NULL, &output, &status,
+                      error))
+      return FALSE;
+    g_clear_error(error);
+    if (g_spawn_check_wait_status(status, NULL))
+      return TRUE;
+    g_set_error(error, QV_ERROR, QV_ERROR_SYSTEM, "sandboxes of %s could not be removed: %s", folder,
+                output != NULL ? g_strchomp(output) : "");
+  }
+  return FALSE;
+}
+
+gboolean qv_keeper_clean(const char *folder, GError **error)
+{
+  /* Without its sandboxes removed the folder stays: it is what the next sweep finds them by. */
+  g_autoptr(GError) cause = NULL;
+  if (sweep_sandboxes(folder, &cause) && qv_fd_remove_tree(folder, &cause))
+    return TRUE;
+  g_propagate_error(error, g_steal_pointer(&cause));
+  return FALSE;
+}
+
+/* Ours, private, and owned by nobody that lives. */
+static gboolean is_left_over(const char *folder, int *lock_fd)
+{
+  struct stat st;
+  if (lstat(folder, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077) != 0)
+    return FALSE;
+  g_autofree char *path = g_build_filename(folder, QV_KEEPER_LOCK, NULL);
+  *lock_fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+  if (*lock_fd < 0 && errno == ENOENT) /* killed before it had a lock: nothing was started */
+    return st.st_mtime + UNLOCKED_AGE_S < qv_clock_unix_ms() / 1000;
+  return *lock_fd >= 0 && flock(*lock_fd, LOCK_EX | LOCK_NB) == 0;
+}
+
+void qv_keeper_sweep(void)
+{
+  for (guint i = 0; i < G_N_ELEMENTS(parents); i++) {
+    g_autoptr(GDir) dir = g_dir_open(parents[i], 0, NULL);
+    for (const char *name; dir != NULL && (name = g_dir_read_name(dir)) != NULL;) {
+      if (!g_str_has_prefix(name, folder_prefix))
+        continue;
+      g_autofree char *folder = g_build_filename(parents[i], name, NULL);
+      g_autoptr(GError) error = NULL;
+      QV_AUTOFD int lock_fd = -1;
+      if (is_left_over(folder, &lock_fd) && !qv_keeper_clean(folder, &error))
+        qv_complain("left by an earlier run: %s", error->message);
+    }
+  }
+}
+
+/* ── One keeper ── */
+
+static gboolean make_folder(QvEmbedded *embedded, GError **error)
+{
+  for (guint i = 0; i < G_N_ELEMENTS(parents) && embedded->folder == NULL; i++) {
+    g_autofree char *name = g_strconcat(parents[i], "/", folder_prefix, "XXXXXX", NULL);
+    if (g_mkdtemp_full(name, 0700) != NULL)
+      embedded->folder = g_steal_pointer(&name);
+  }
+  if (embedded->folder == NULL)
+    return qv_error_set_errno(error, errno, "no private folder in /run or /tmp");
+  /* Under its name only once it is locked: a sweep of another run must not take it for a left-over. */
+  g_autofree char *lock = g_build_filename(embedded->folder, QV_KEEPER_LOCK, NULL);
+  g_autofree char *lock_new = g_strconcat(lock, ".new", NULL);
+  embedded->lock_fd = open(lock_new, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (embedded->lock_fd < 0 || flock(embedded->lock_fd, LOCK_EX | LOCK_NB) != 0 || rename(lock_new, lock) != 0)
+    return qv_error_set_errno(error, errno, "%s", lock);
+  return TRUE;
+}
+
+static gboolean spawn_keeper(QvEmbedded *embedded, GError **error)
+{
+  QV_AUTOFD int theirs = -1;
+  int pair[2];
+  if (!qv_fd_socketpair(pair, error))
+    return FALSE;
+  embedded->control_fd = pair[0];
+  theirs = pair[1];
+  const char *argv[] = { "/proc/self/exe", "quavon", "_keeper", embedded->folder, NULL };
+  const int source_fds[] = { theirs, embedded->lock_fd };
+  const int target_fds[] = { QV_KEEPER_CONTROL_FD, QV_KEEPER_LOCK_FD };
+  return g_spawn_async_with_pipes_and_fds("/", argv, NULL, G_SPAWN_DO_NOT_REAP_CHILD | G_SPAWN_FILE_AND_ARGV_ZERO, NULL,
+                                          NULL, -1, -1, -1, source_fds, target_fds, 2, &embedded->keeper, NULL, NULL,
+                                          NULL, error);
+}
+
+/* Reads what the keeper says; waits up to wait_ms for something. */
+static void listen_to(QvEmbedded *embedded, int wait_ms)
+{
+  struct pollfd poll_fd = { .fd = embedded->control_fd, .events = POLLIN };
+  if (embedded->gone || poll(&poll_fd, 1, wait_ms) <= 0)
+    return;
+  char bytes[1024];
+  ssize_t n = recv(embedded->control_fd, bytes, sizeof bytes, MSG_DONTWAIT);
+  if (n > 0 && embedded->said->len < SAID_BYTES_MAX)
+    g_string_append_len(embedded->said, bytes, n);
+  else if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+    embedded->gone = TRUE;
+}
+
+const char *qv_embedded_trouble(QvEmbedded *embedded)
+{
+  listen_to(embedded, 0);
+  const char *failed = strstr(embedded->said->str, QV_KEEPER_FAILED);
+  if (failed == NULL && !embedded->gone)
+    return NULL;
+  g_free(embedded->trouble);
+  embedded->trouble = failed != NULL ? g_strchomp(g_strdup(failed + strlen(QV_KEEPER_FAILED)))
+                                     : g_strdup("the keeper of the private runner was killed");
+  return embedded->trouble;
+}
+
+QvEmbedded *qv_embedded_start(GError **error)
+{
+  qv_keeper_sweep();
+  QvEmbedded *embedded = g_new0(QvEmbedded, 1);
+  embedded->control_fd = embedded->lock_fd = -1;
+  embedded->said = g_string_new(NULL);
+  if (!make_folder(embedded, error) || !spawn_keeper(embedded, error)) {
+    qv_embedded_stop(embedded);
+    return NULL;
+  }
+  const char *trouble = NULL;
+  gint64 until_ms = qv_clock_mono_ms() + START_MS;
+  while ((trouble = qv_embedded_trouble(embedded)) == NULL && strstr(embedded->said->str, QV_KEEPER_READY) == NULL &&
+         qv_clock_mono_ms() < until_ms)
+    listen_to(embedded, POLL_MS);
+  if (trouble != NULL || strstr(embedded->said->str, QV_KEEPER_READY) == NULL) {
+    g_set_error(error, QV_ERROR, QV_ERROR_SYSTEM, "%s", trouble != NULL ? trouble : "the private runner does not start");
+    qv_embedded_stop(embedded);
+    return NULL;
+  }
+  embedded->settings = qv_keeper_settings(embedded->folder);
+  return embedded;
+}
+
+const char *const *qv_embedded_settings(const QvEmbedded *embedded)
+{
+  return (const char *const *)embedded->settings;
+}
+
+static void end_keeper(QvEmbedded *embedded)
+{
+  /* The end of the socket is the order; it is the only end that it is sure to see. */
+  shutdown(embedded->control_fd, SHUT_WR);
+  gint64 until_ms = qv_clock_mono_ms() + STOP_MS;
+  int status = 0;
+  pid_t ended = 0;
+  while ((ended = waitpid(embedded->keeper, &status, WNOHANG)) == 0 && qv_clock_mono_ms() < until_ms)
+    g_usleep(POLL_MS * 200);
+  if (ended == 0) {
+    kill(embedded->keeper, SIGKILL);
+    waitpid(embedded->keeper, &status, 0);
+  }
+}
+
+void qv_embedded_stop(QvEmbedded *embedded)
+{
+  if (embedded == NULL)
+    return;
+  if (embedded->keeper != 0)
+    end_keeper(embedded);
+  g_autoptr(GError) error = NULL;
+  if (embedded->folder != NULL && g_file_test(embedded->folder, G_FILE_TEST_IS_DIR) &&
+      !qv_keeper_clean(embedded->folder, &error))
+    qv_complain("%s", error->message);
+  if (embedded->control_fd >= 0)
+    close(embedded->control_fd);
+  if (embedded->lock_fd >= 0)
+    close(embedded->lock_fd);
+  g_string_free(embedded->said, TRUE);
+  g_strfreev(embedded->settings);
+  g_free(embedded->trouble);
+  g_free(embedded->folder);
+  g_free(embedded);
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/report.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "format/text.h"
+
+int qv_exit_status(const char *status, const char *code, const QuavonStepRecord *record)
+{
+  if (strcmp(status, "succeeded") == 0)
+    return QV_CLI_OK;
+  if (strcmp(status, "timed_out") == 0)
+    return QV_CLI_TIMED_OUT;
+  if (strcmp(status, "cancelled") == 0)
+    return QV_CLI_CANCELLED;
+  if (strcmp(status, "failed") != 0)
+    return QV_CLI_SANDBOX;
+  if (g_strcmp0(code, "memory") == 0)
+    return QV_CLI_MEMORY;
+  if (record != NULL && record->signal > 0)
+    return 128 + record->signal;
+  /* disk, processes, output may come with a command that ended well; the run did not. */
+  return record != NULL && record->exit_code > 0 ? record->exit_code : QV_CLI_SANDBOX;
+}
+
+int qv_error_status(QuavonErrorCode code)
+{
+  switch (code) {
+  case QUAVON_ERROR_CONFIG:
+    return QV_CLI_CONFIG;
+  case QUAVON_ERROR_FORMAT:
+  case QUAVON_ERROR_LIMIT:
+    return QV_CLI_DATA;
+  case QUAVON_ERROR_UNAVAILABLE:
+  case QUAVON_ERROR_QUEUE_FULL:
+    return QV_CLI_UNAVAILABLE;
+  case QUAVON_ERROR_NOT_FOUND:
+    return QV_CLI_NO_INPUT;
+  case QUAVON_ERROR_CANCELLED:
+    return QV_CLI_CANCELLED;
+  case QUAVON_ERROR_SYSTEM:
+  case QUAVON_ERROR_AUTH:
+  case QUAVON_ERROR_REJECTED:
+  case QUAVON_ERROR_LOST:
+  case QUAVON_ERROR_BUG:
+    break;
+  }
+  return QV_CLI_SANDBOX;
+}
+
+int qv_fail(QuavonError *error)
+{
+  int status = qv_error_status(quavon_error_code(error));
+  qv_complain("%s", quavon_error_message(error));
+  quavon_error_free(error);
+  return status;
+}
+
+gboolean qv_output_check(const char *folder, gboolean force)
+{
+  if (force)
+    return TRUE;
+  g_autoptr(GError) error = NULL;
+  g_autoptr(GDir) dir = g_dir_open(folder, 0, &error);
+  if (dir == NULL && g_error_matches(error, G_FILE_ERROR, G_FILE_ERROR_NOENT))
+    return TRUE;
+  if (dir == NULL)
+    qv_complain("--output: %s", error->message);
+  else if (g_dir_read_name(dir) != NULL)
+    qv_complain("--output: %s is not empty (--force writes into it and replaces files)", folder);
+  else
+    return TRUE;
+  return FALSE;
+}
+
+static void to_stream(void *stream, const char *text, size_t n)
+{
+  fwrite(text, 1, n, stream);
+}
+
+static void print_log(FILE *out, const char *what, const char *bytes, size_t n, const QuavonStepRecord *record,
+                      const QvReportOptions *options)
+{
+  if (bytes == NULL || n == 0)
+    return;
+  if (record->log_truncated && !options->quiet)
+    qv_complain("log of %s: the last %zu of %" G_GINT64_FORMAT " bytes", what, n, record->log_total_bytes);
+  fflush(stderr);
+  if (options->raw) {
+    fwrite(bytes, 1, n, out);
+  } else {
+    QvTextPrinter printer;
+    qv_text_printer_init(&printer, TRUE, to_stream, out);
+    qv_text_printer_add(&printer, bytes, n);
+    qv_text_printer_finish(&printer);
+    if (bytes[n - 1] != '\n')
+      fputc('\n', out);
+  }
+  fflush(out);
+}
+
+static void print_logs(const QuavonResult *result, const QuavonPayload *payload, const QvReportOptions *options)
+{
+  FILE *out = options->json ? stderr : stdout;
+  QuavonStepRecord record;
+  size_t n = 0;
+  if (quavon_result_setup(result, &record) == 0)
+    print_log(out, "setup", quavon_payload_setup_log(payload, &n), n, &record, options);
+  for (size_t i = 0; quavon_result_step(result, i, &record) == 0; i++) {
+    const char *bytes = quavon_payload_log(payload, i, &n);
+    g_autofree char *name = qv_text_printable_line(record.name, strlen(record.name));
+    print_log(out, name != NULL ? name : "a step", bytes, n, &record, options);
+  }
+}
+
+/* The step that a failed run ended with. */
+static const QuavonStepRecord *deciding_record(const QuavonResult *result, QuavonStepRecord *record)
+{
+  if (g_strcmp0(quavon_result_code(result), "setup_failed") == 0)
+    return quavon_result_setup(result, record) == 0 ? record : NULL;
+  size_t n = quavon_result_steps_n(result);
+  return n > 0 && quavon_result_step(result, n - 1, record) == 0 ? record : NULL;
+}
+
+static void print_summary(const QuavonResult *result)
+{
+  QuavonUsage usage;
+  QuavonStepRecord record;
+  quavon_result_usage(result, &usage);
+  g_autofree char *memory = g_format_size_full((guint64)usage.max_memory_bytes, G_FORMAT_SIZE_IEC_UNITS);
+  g_autoptr(GString) text = g_string_new(quavon_result_status(result));
+  if (quavon_result_code(result) != NULL)
+    g_string_append_printf(text, ": %s", quavon_result_code(result));
+  if (strcmp(quavon_result_status(result), "failed") == 0 && deciding_record(result, &record) != NULL) {
+    if (record.signal > 0)
+      g_string_append_printf(text, " (signal %d)", record.signal);
+    else if (record.exit_code > 0)
+      g_string_append_printf(text, " (exit status %d)", record.exit_code);
+  }
+  g_string_append_printf(text, "; %.1f s, processor %.1f s, memory %s; signature of runner %s checked",
+                         (double)usage.wall_ms / 1000, (double)(usage.user_ms + usage.sys_ms) / 1000, memory,
+                         quavon_result_runner_id(result));
+  qv_complain("%s", text->str);
+}
+
+/* FALSE: said. */
+static gboolean write_artefacts(const QuavonResult *result, const QuavonPayload *payload,
+                                const QvReportOptions *options)
+{
+  QuavonError *error = NULL;
+  if (quavon_payload_save(payload, options->output, options->force, &error) != 0) {
+    qv_fail(error);
+    return FALSE;
+  }
+  if (!options->quiet) {
+    qv_complain("%zu artefacts in %s", quavon_result_artefacts_n(result), options->output);
+    if (quavon_result_artefacts_dropped(result) > 0)
+      qv_complain("%" G_GINT64_FORMAT " artefacts were over the limits and dropped",
+                  quavon_result_artefacts_dropped(result));
+  }
+  return TRUE;
+}
+
+/* Logs and artefacts; FALSE: said. */
+static gboolean deliver(QuavonClient *client, const QuavonResult *result, const QvReportOptions *options)
+{
+  QuavonError *error = NULL;
+  QuavonPayload *payload = quavon_payload_fetch(client, result, &error);
+  if (payload == NULL) {
+    qv_fail(error);
+    return FALSE;
+  }
+  print_logs(result, payload, options);
+  gboolean ok = options->output == NULL || write_artefacts(result, payload, options);
+  /* What could not be written stays for `quavon result --output`. */
+  if (ok && (options->output != NULL || quavon_result_artefacts_n(result) == 0))
+    quavon_payload_unlink(client, result, NULL);
+  quavon_payload_free(payload);
+  return ok;
+}
+
+int qv_report(QuavonClient *client, const QuavonResult *result, const QvReportOptions *options)
+{
+  gboolean delivered = options->no_payload || deliver(client, result, options);
+  if (options->json)
+    puts(quavon_result_json(result));
+  if (!options->quiet)
+    print_summary(result);
+  QuavonStepRecord record;
+  int status = qv_exit_status(quavon_result_status(result), quavon_result_code(result),
+                              deciding_record(result, &record));
+  if (fflush(stdout) != 0) {
+    qv_complain("standard output: %s", g_strerror(errno));
+    delivered = FALSE;
+  }
+  return status == QV_CLI_OK && !delivered ? QV_CLI_SANDBOX : status;
+}

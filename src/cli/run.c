@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* quavon run */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/config.h"
+#include "base/limits.h"
+#include "cli/embedded.h"
+#include "client/image.h"
+#include "cli/progress.h"
+#include "cli/report.h"
+#include "cli/run_options.h"
+#include "cli/verb.h"
+
+/* Beside the command's own time: transfer, unpacking, setup, artefacts. */
+enum { WALL_EXTRA_MS = 300000 };
+
+static void set_limits(QuavonJob *job, QuavonStep *step, const QvRunOptions *options, const QvConfig *config)
+{
+  if (options->timeout_ms > 0) {
+    gint64 wall_ms = MIN(options->timeout_ms + WALL_EXTRA_MS, config->max_wall_ms);
+    quavon_job_set_limit(job, "wallMs", MAX(wall_ms, options->timeout_ms));
+    quavon_step_set_timeout_ms(step, options->timeout_ms);
+  }
+  if (options->memory_mib > 0)
+    quavon_job_set_limit(job, "memoryMiB", options->memory_mib);
+  if (options->milli_cpus > 0)
+    quavon_job_set_limit(job, "milliCpus", options->milli_cpus);
+}
+
+static QuavonJob *describe(const QvRunOptions *options, const QvConfig *config)
+{
+  QuavonJob *job = quavon_job_new();
+  if (options->repo != NULL)
+    quavon_job_set_folder(job, options->repo);
+  quavon_job_set_revision(job, options->rev);
+  quavon_job_set_all(job, options->all);
+  if (options->tenant != NULL)
+    quavon_job_set_tenant(job, options->tenant);
+  if (options->image != NULL)
+    quavon_job_set_image(job, options->image, NULL);
+  if (options->setup != NULL)
+    quavon_job_set_setup(job, (const char *const[]){ "/bin/sh", "-c", options->setup, NULL });
+  QuavonStep *step = quavon_job_add_step(job, "run", (const char *const *)options->command);
+  for (guint i = 0; options->env != NULL && options->env[i] != NULL; i++) {
+    g_auto(GStrv) parts = g_strsplit(options->env[i], "=", 2);
+    quavon_step_add_env(step, parts[0], parts[1]);
+  }
+  for (guint i = 0; options->artefacts != NULL && options->artefacts[i] != NULL; i++)
+    quavon_job_add_artefact(job, options->artefacts[i]);
+  set_limits(job, step, options, config);
+  return job;
+}
+
+/* What ended the wait, when it was not the job. */
+static int fail(QvProgress *progress, QuavonError *error)
+{
+  qv_progress_end_line(progress);
+  const char *trouble = progress->embedded != NULL ? qv_embedded_trouble(progress->embedded) : NULL;
+  if (trouble == NULL)
+    return qv_fail(error);
+  qv_complain("%s", trouble);
+  quavon_error_free(error);
+  return QV_CLI_SANDBOX;
+}
+
+static int run_job(QuavonClient *client, const QuavonJob *job, const QvRunOptions *options, QvProgress *progress)
+{
+  char job_id[QUAVON_JOB_ID_SIZE];
+  QuavonError *error = NULL;
+  if (quavon_submit(client, job, qv_progress_show, progress, job_id, &error) != 0)
+    return fail(progress, error);
+  if (options->detach) {
+    qv_progress_end_line(progress);
+    puts(job_id);
+    return QV_CLI_OK;
+  }
+  QuavonResult *result = quavon_wait(client, job_id, qv_progress_show, progress, &error);
+  if (result == NULL)
+    return fail(progress, error);
+  qv_progress_end_line(progress);
+  QvReportOptions report = { .json = options->json, .raw = options->raw, .quiet = options->quiet,
+                             .force = options->force, .output = options->output };
+  int status = qv_report(client, result, &report);
+  quavon_result_free(result);
+  return status;
+}
+
+/* With Valkey as it is set, or with one of our own. */
+static int run_with(const QvRunOptions *options, const QvConfig *config, QvEmbedded *embedded)
+{
+  QuavonError *error = NULL;
+  QvProgress progress;
+  qv_progress_init(&progress, options->quiet, embedded);
+  QuavonClient *client = quavon_client_open(embedded != NULL ? qv_embedded_settings(embedded) : NULL, &error);
+  if (client == NULL)
+    return fail(&progress, error);
+  QuavonJob *job = describe(options, config);
+  int status = run_job(client, job, options, &progress);
+  quavon_job_free(job);
+  quavon_client_close(client);
+  return status;
+}
+
+static int run_embedded(const QvRunOptions *options, const QvConfig *config)
+{
+  g_autoptr(GError) error = NULL;
+  const char *image = options->image != NULL ? options->image : "base";
+  if (options->detach)
+    return qv_usage("run", "--detach needs a runner that stays: set VALKEY_URL");
+  if (geteuid() != 0) {
+    qv_complain("starting a sandbox of your own needs root: use `sudo quavon run …`, or set VALKEY_URL (and "
+                "QUAVON_SANDBOX_SIGNING_KEY_FILE) to a runner that is there");
+    return QV_CLI_NO_PERMISSION;
+  }
+  g_autofree char *digest = qv_image_current_digest(config, image, &error);
+  if (digest == NULL) {
+    qv_complain("%s", error->message);
+    return QV_CLI_CONFIG;
+  }
+  QvEmbedded *embedded = qv_embedded_start(&error);
+  if (embedded == NULL) {
+    qv_complain("%s", error->message);
+    return QV_CLI_SANDBOX;
+  }
+  int status = qv_interrupted() ? QV_CLI_CANCELLED : run_with(options, config, embedded);
+  qv_embedded_stop(embedded);
+  return status;
+}
+
+int qv_verb_run(int argc, char **argv)
+{
+  g_auto(QvRunOptions) options = { 0 };
+  int status = QV_CLI_OK;
+  if (!qv_run_options_parse(argc, argv, &options, &status))
+    return status;
+  g_autoptr(GError) error = NULL;
+  g_auto(GStrv) environment = g_get_environ();
+  g_autoptr(QvConfig) config = qv_config_load((const char *const *)environment, &error);
+  if (config == NULL) {
+    qv_complain("%s", error->message);
+    return QV_CLI_CONFIG;
+  }
+  if (options.output != NULL && !qv_output_check(options.output, options.force))
+    return QV_CLI_USAGE;
+  qv_interrupt_watch();
+  return config->valkey_url != NULL ? run_with(&options, config, NULL) : run_embedded(&options, config);
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Owns the reading and making of key files. */
+#include "client/key_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/random.h"
+#include "base/secret.h"
+
+enum { GROUPS_MAX = 65536 /* NGROUPS_MAX of Linux */ };
+
+static gboolean check_permissions(const struct stat *st, GError **error)
+{
+  g_autofree gid_t *groups = g_new(gid_t, GROUPS_MAX);
+  int n = getgroups(GROUPS_MAX, groups);
+  QvKeyFile file = { .mode = st->st_mode, .gid = st->st_gid };
+  QvKeyReader reader = { .egid = getegid(), .groups = groups, .groups_n = n > 0 ? (gsize)n : 0 };
+  return qv_key_file_check(&file, &reader, error);
+}
+
+QvKey *qv_key_file_read(const char *path, GError **error)
+{
+  /* O_NONBLOCK: a FIFO is refused by the rule, and must not hang us before. */
+  QV_AUTOFD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  struct stat st;
+  if (fd < 0 || fstat(fd, &st) != 0) {
+    int err = errno;
+    g_set_error(error, QV_ERROR, err == ENOENT ? QV_ERROR_NOT_FOUND : QV_ERROR_SYSTEM, "key file %s: %s", path,
+                g_strerror(err));
+    return NULL;
+  }
+  QvKey *key = NULL;
+  gsize n = 0;
+  char *text = NULL;
+  if (check_permissions(&st, error))
+    text = qv_fd_read_all(fd, path, QV_KEY_FILE_BYTES_MAX, &n, error);
+  if (text != NULL) {
+    key = qv_key_parse(text, n, error);
+    explicit_bzero(text, n);
+    g_free(text);
+  }
+  if (key == NULL)
+    g_prefix_error(error, "key file %s: ", path);
+  return key;
+}
+
+QvKeyring *qv_key_files_read(const char *current, const char *const *previous, GError **error)
+{
+  g_autoptr(QvKey) key = qv_key_file_read(current, error);
+  if (key == NULL)
+    return NULL;
+  g_autoptr(QvKeyring) ring = qv_keyring_new(key);
+  for (guint i = 0; previous != NULL && previous[i] != NULL; i++) {
+    g_autoptr(QvKey) old = qv_key_file_read(previous[i], error);
+    if (old == NULL)
+      return NULL;
+    qv_keyring_add_previous(ring, old);
+  }
+  return g_steal_pointer(&ring);
+}
+
+QvKey *qv_key_file_create(const char *path, GError **error)
+{
+  g_autoptr(QvSecret) bytes = qv_secret_new(QV_KEY_BYTES_MIN);
+  qv_random_bytes(qv_secret_bytes_mut(bytes), QV_KEY_BYTES_MIN);
+  g_autoptr(QvKey) key = qv_key_new(qv_secret_bytes(bytes), qv_secret_len(bytes));
+  g_autoptr(QvSecret) text = qv_key_format(key);
+  QV_AUTOFD int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) {
+    qv_error_set_errno(error, errno, "key file %s", path);
+    return NULL;
+  }
+  gboolean ok = qv_fd_write_all(fd, path, qv_secret_bytes(text), qv_secret_len(text), error);
+  if (ok && fsync(fd) != 0)
+    ok = qv_error_set_errno(error, errno, "key file %s", path);
+  if (!ok) {
+    unlink(path);
+    return NULL;
+  }
+  return g_steal_pointer(&key);
+}

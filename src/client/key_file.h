@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pool keys on disk (protocol section 1). */
+#pragma once
+
+#include <glib.h>
+
+#include "protocol/key.h"
+
+/* Reads a key file under the rule on its permissions. NOT_FOUND, AUTH (with the chmod that is
+ * needed), FORMAT; each names the path. */
+QvKey *qv_key_file_read(const char *path, GError **error);
+
+/* The current key and the previous ones; NULL-terminated list, or NULL. */
+QvKeyring *qv_key_files_read(const char *current, const char *const *previous, GError **error);
+
+/* Makes a key of 32 random bytes in a new file of mode 0600; a file that exists is left alone (SYSTEM). */
+QvKey *qv_key_file_create(const char *path, GError **error);
