@@ -25,6 +25,11 @@ char *t_vector_text(const char *name, gsize *n)
 
 json_t *t_shared_json(const char *name)
 {
+  const char *folder = g_getenv("QUAVON_VECTORS");
+  if (folder == NULL || !g_file_test(folder, G_FILE_TEST_IS_DIR)) {
+    g_test_skip("the shared vectors are not beside this clone (QUAVON_VECTORS)");
+    return NULL;
+  }
   gsize n = 0;
   g_autofree char *text = read_below("QUAVON_VECTORS", "", name, &n);
   json_t *json = json_loadb(text, n, 0, NULL);

@@ -7,9 +7,10 @@
 
 #include "protocol/key.h"
 
-/* A file below vectors/ of the source tree, or of the shared vectors. Fails
- * the test where it is missing. */
+/* A file below vectors/ of the source tree. Fails the test where it is missing. */
 char *t_vector_text(const char *name, gsize *n);
+/* The same of the shared vectors. Where their folder is missing as a whole, which a bare clone's
+ * is, the test is skipped and this is NULL. */
 json_t *t_shared_json(const char *name);
 
 /* The rows of a TSV file, each a GStrv. */
