@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "support/proxy.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define PAIRS_MAX 32
+#define TURN_MS 20
+
+typedef struct {
+  int client, server;
+  gboolean losing; /* the next bytes of the server are thrown away, and then both are closed */
+} Pair;
+
+struct QvTestProxy {
+  char *path, *target;
+  int listener;
+  GThread *thread;
+  GMutex mutex;
+  gboolean quit, frozen, cut;
+  char *lose_text;
+  guint lose_times, lost_n;
+  Pair pairs[PAIRS_MAX];
+  guint pairs_n;
+};
+
+static struct sockaddr_un address_of(const char *path)
+{
+  struct sockaddr_un un = { .sun_family = AF_UNIX };
+  g_assert_cmpuint(strlen(path), <, sizeof un.sun_path);
+  g_strlcpy(un.sun_path, path, sizeof un.sun_path);
+  return un;
+}
+
+static void close_pair(QvTestProxy *p, guint i)
+{
+  close(p->pairs[i].client);
+  if (p->pairs[i].server >= 0)
+    close(p->pairs[i].server);
+  p->pairs[i] = p->pairs[--p->pairs_n];
+}
+
+static void accept_one(QvTestProxy *p)
+{
+  int client = accept4(p->listener, NULL, NULL, SOCK_CLOEXEC);
+  if (client < 0)
+    return;
+  struct sockaddr_un un = address_of(p->target);
+  int server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (p->pairs_n == PAIRS_MAX || connect(server, (struct sockaddr *)&un, sizeof un) < 0) {
+    close(client);
+    close(server);
+    return;
+  }
+  p->pairs[p->pairs_n++] = (Pair){ client, server, FALSE };
+}
+
+static gboolean write_all(int fd, const char *bytes, gsize n)
+{
+  while (n > 0) {
+    gssize w = send(fd, bytes, n, MSG_NOSIGNAL);
+    if (w < 0 && errno == EINTR)
+      continue;
+    if (w <= 0)
+      return FALSE;
+    bytes += w;
+    n -= w;
+  }
+  return TRUE;
+}
+
+/* FALSE: close the pair. */
+static gboolean move(QvTestProxy *p, Pair *pair, gboolean from_client)
+{
+  static char buffer[1 << 20]; /* one thread */
+  int from = from_client ? pair->client : pair->server, to = from_client ? pair->server : pair->client;
+  gssize n = recv(from, buffer, sizeof buffer, MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    return TRUE;
+  if (n <= 0)
+    return FALSE;
+  if (!from_client && pair->losing) {
+    p->lost_n++;
+    return FALSE;
+  }
+  if (from_client && p->lose_times > 0 && memmem(buffer, n, p->lose_text, strlen(p->lose_text))) {
+    p->lose_times--;
+    pair->losing = TRUE;
+  }
+  return write_all(to, buffer, n);
+}
+
+static gpointer run(gpointer user)
+{
+  QvTestProxy *p = user;
+  for (;;) {
+    struct pollfd fds[1 + 2 * PAIRS_MAX] = { { p->listener, POLLIN, 0 } };
+    g_mutex_lock(&p->mutex);
+    guint n = p->pairs_n;
+    for (guint i = 0; i < n; i++) {
+      fds[1 + 2 * i] = (struct pollfd){ p->pairs[i].client, POLLIN, 0 };
+      fds[2 + 2 * i] = (struct pollfd){ p->pairs[i].server, POLLIN, 0 };
+    }
+    gboolean frozen = p->frozen;
+    g_mutex_unlock(&p->mutex);
+    if (frozen)
+      g_usleep(TURN_MS * 1000);
+    else
+      poll(fds, 1 + 2 * n, TURN_MS);
+    g_mutex_lock(&p->mutex);
+    if (p->quit)
+      break;
+    for (guint i = n; i-- > 0;)
+      if (p->cut || (!p->frozen && ((fds[1 + 2 * i].revents && !move(p, &p->pairs[i], TRUE)) ||
+                                    (fds[2 + 2 * i].revents && !move(p, &p->pairs[i], FALSE)))))
+        close_pair(p, i);
+    p->cut = FALSE;
+    if (!p->frozen && fds[0].revents)
+      accept_one(p);
+    g_mutex_unlock(&p->mutex);
+  }
+  while (p->pairs_n > 0)
+    close_pair(p, 0);
+  g_mutex_unlock(&p->mutex);
+  return NULL;
+}
+
+QvTestProxy *qv_test_proxy_start(const char *dir, const char *target)
+{
+  QvTestProxy *p = g_new0(QvTestProxy, 1);
+  p->path = g_build_filename(dir, "proxy.sock", NULL);
+  p->target = g_strdup(target);
+  g_mutex_init(&p->mutex);
+  struct sockaddr_un un = address_of(p->path);
+  p->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  g_assert_cmpint(bind(p->listener, (struct sockaddr *)&un, sizeof un), ==, 0);
+  g_assert_cmpint(listen(p->listener, 64), ==, 0);
+  p->thread = g_thread_new("proxy", run, p);
+  return p;
+}
+
+void qv_test_proxy_free(QvTestProxy *p)
+{
+  if (!p)
+    return;
+  g_mutex_lock(&p->mutex);
+  p->quit = TRUE;
+  g_mutex_unlock(&p->mutex);
+  g_thread_join(p->thread);
+  close(p->listener);
+  unlink(p->path);
+  g_mutex_clear(&p->mutex);
+  g_free(p->path);
+  g_free(p->target);
+  g_free(p->lose_text);
+  g_free(p);
+}
+
+const char *qv_test_proxy_socket(const QvTestProxy *p)
+{
+  return p->path;
+}
+
+void qv_test_proxy_lose_reply_to(QvTestProxy *p, const char *text, guint times)
+{
+  g_mutex_lock(&p->mutex);
+  g_free(p->lose_text);
+  p->lose_text = g_strdup(text);
+  p->lose_times = times;
+  g_mutex_unlock(&p->mutex);
+}
+
+guint qv_test_proxy_lost_n(QvTestProxy *p)
+{
+  g_mutex_lock(&p->mutex);
+  guint n = p->lost_n;
+  g_mutex_unlock(&p->mutex);
+  return n;
+}
+
+void qv_test_proxy_freeze(QvTestProxy *p, gboolean frozen)
+{
+  g_mutex_lock(&p->mutex);
+  p->frozen = frozen;
+  g_mutex_unlock(&p->mutex);
+}
+
+void qv_test_proxy_cut(QvTestProxy *p)
+{
+  g_mutex_lock(&p->mutex);
+  p->cut = TRUE;
+  g_mutex_unlock(&p->mutex);
+}
