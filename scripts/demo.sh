@@ -47,7 +47,7 @@ build/release/src/cli/quavon images list
 
 step "the repository: zlib's source package"
 fetch_zlib
-ls "$work/zlib"
+ls -C -w 110 "$work/zlib"
 
 step "its own test suite, in gVisor, without network"
 status=0
