@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Owns --check and --sweep. */
+#include "runner/check.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "queue/conn.h"
+#include "runner/settings.h"
+#include "sandbox/backend.h"
+
+enum { VALKEY_MS = 10000, EXIT_FAILED = 1, EXIT_NOT_ROOT = 77 };
+
+static void ok(const char *what, const char *found)
+{
+  printf("ok    %-14s %s\n", what, found);
+}
+
+static gboolean bad(const char *what, const GError *error)
+{
+  printf("fail  %-14s %s\n", what, error->message);
+  return FALSE;
+}
+
+static gboolean check_keys(const QvConfig *config)
+{
+  g_autoptr(GError) error = NULL;
+  g_autoptr(QvKeyring) ring = qv_settings_keyring(config, &error);
+  if (ring == NULL)
+    return bad("key", error);
+  ok("key", qv_key_id(qv_keyring_current(ring)));
+  return TRUE;
+}
+
+static gboolean check_images(const QvConfig *config, char **some)
+{
+  g_autoptr(GError) error = NULL;
+  g_autoptr(QvImageMemory) memory = qv_image_memory_new();
+  g_autoptr(QvImagesLock) lock = qv_settings_images(config, memory, some, &error);
+  if (lock == NULL)
+    return bad("images", error);
+  for (gsize i = 0; i < lock->n; i++) {
+    g_autofree char *text = g_strdup_printf("%s@%s %s", lock->images[i].name, lock->images[i].digest,
+                                            lock->images[i].platform);
+    ok("images", text);
+  }
+  return TRUE;
+}
+
+typedef struct {
+  gboolean done;
+  GError *error;
+} Ping;
+
+static void on_pong(const QvReply *reply, const GError *error, gpointer user)
+{
+  Ping *ping = user;
+  ping->done = TRUE;
+  ping->error = error != NULL ? g_error_copy(error) : NULL;
+}
+
+static gboolean check_valkey(const QvConfig *config)
+{
+  g_autoptr(GError) error = NULL;
+  g_autoptr(QvAddress) address = qv_settings_address(config, &error);
+  if (address == NULL)
+    return bad("valkey", error);
+  g_autoptr(QvConn) conn = qv_conn_new(address, NULL);
+  qv_conn_set_fail_fast(conn, TRUE);
+  Ping ping = {0};
+  qv_conn_sendl(conn, QV_SEND_ONCE, VALKEY_MS, on_pong, &ping, "PING", NULL);
+  while (!ping.done)
+    g_main_context_iteration(NULL, TRUE);
+  if (ping.error == NULL) {
+    ok("valkey", qv_address_display(address));
+    return TRUE;
+  }
+  g_prefix_error(&ping.error, "%s: ", qv_address_display(address));
+  bad("valkey", ping.error);
+  g_error_free(ping.error);
+  return FALSE;
+}
+
+static gboolean check_memory(const QvConfig *config)
+{
+  g_autoptr(GError) error = NULL;
+  gint64 budget_mib;
+  if (!qv_settings_memory_budget(config, &budget_mib, &error))
+    return bad("memory", error);
+  g_autofree char *text = g_strdup_printf("%" G_GINT64_FORMAT " jobs at once, %" G_GINT64_FORMAT " MiB for all",
+                                          config->concurrency, budget_mib);
+  ok("memory", text);
+  return TRUE;
+}
+
+static QvBackend *open_backend(const QvPlace *place, GError **error)
+{
+  QvBackendOptions options = {.state_dir = place->state_dir, .runner_id = place->runner_id, .runsc = place->runsc};
+  return qv_backend_open(place->backend, &options, error);
+}
+
+static gboolean check_backend(const QvConfig *config, const char *rootfs)
+{
+  g_autoptr(GError) error = NULL;
+  QvPlace place = {0};
+  g_autoptr(QvBackend) backend = NULL;
+  if (qv_settings_place(config, &place, &error))
+    backend = open_backend(&place, &error);
+  qv_place_clear(&place);
+  if (backend == NULL)
+    return bad("backend", error);
+  if (rootfs == NULL) {
+    printf("skip  %-14s no image to try it with\n", "backend");
+    return TRUE;
+  }
+  g_autofree char *version = NULL;
+  if (!qv_backend_check(backend, rootfs, &version, &error))
+    return bad("backend", error);
+  g_autofree char *text = g_strdup_printf("%s, %s, %s, cgroup %s: a sandbox was started and removed",
+                                          qv_backend_name(backend), version, qv_backend_platform(backend),
+                                          qv_backend_cgroup(backend));
+  ok("backend", text);
+  return TRUE;
+}
+
+static gboolean need_root(void)
+{
+  if (geteuid() == 0)
+    return TRUE;
+  fprintf(stderr, "quavon-sandbox-runner: sandboxes need root: run it with sudo\n");
+  return FALSE;
+}
+
+int qv_check_main(const QvConfig *config)
+{
+  if (!need_root())
+    return EXIT_NOT_ROOT;
+  g_autofree char *some_image = NULL;
+  ok("configuration", config->pool);
+  gboolean fine = check_keys(config);
+  fine &= check_images(config, &some_image);
+  fine &= check_memory(config);
+  fine &= check_valkey(config);
+  fine &= check_backend(config, some_image);
+  return fine ? 0 : EXIT_FAILED;
+}
+
+int qv_check_sweep_main(const QvConfig *config)
+{
+  if (!need_root())
+    return EXIT_NOT_ROOT;
+  g_autoptr(GError) error = NULL;
+  QvPlace place = {0};
+  g_autoptr(QvBackend) backend = NULL;
+  if (qv_settings_place(config, &place, &error))
+    backend = open_backend(&place, &error);
+  qv_place_clear(&place);
+  QvSweepReport report = {0};
+  if (backend == NULL || !qv_backend_sweep(backend, NULL, &report, &error)) {
+    fprintf(stderr, "quavon-sandbox-runner: %s\n", error->message);
+    return EXIT_FAILED;
+  }
+  printf("removed %u sandboxes; %u are in use\n", report.removed, report.busy);
+  return 0;
+}

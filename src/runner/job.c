@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Owns one job's sandbox from start to removal.
+ *
+ *   WAITING ──SETUP, KEYS──> RUNNING ──first end──> ENDED ──removed──> LEAVING
+ *
+ * The first end counts: the verdict of the unpack process, an OOM or pids
+ * event, the sandbox's own end, STOP. From then on nothing of the guest is of
+ * interest; a complete run still hands over facts and payload. The channel's
+ * end means that the supervisor is gone: the sandbox is removed and that was it. */
+#include "runner/job.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "protocol/entry_request.h"
+#include "runner/channel.h"
+#include "runner/job_input.h"
+#include "runner/job_output.h"
+#include "runner/setup.h"
+#include "runner/spawn.h"
+#include "sandbox/backend.h"
+
+enum {
+  DRAIN_MS = 30000,       /* for the unpack process to read what a dead sandbox left in the socket */
+  ORPHAN_SECONDS = 90,    /* then a job process without a supervisor dies: the next start sweeps */
+};
+
+typedef struct {
+  GMainLoop *loop;
+  QvChannel *supervisor;
+  QvSetup *setup;
+  QvJobKeys keys;
+  gboolean has_keys;
+  QvBackend *backend;
+  QvSandbox *sandbox;
+  QvJobInput *input;
+  QvJobOutput *output;
+  QvBlobWriter *sealer;  /* of the payload; NULL: none or not yet */
+  gint64 payload_bytes;
+  guint32 grants;
+  gboolean ended;
+  gboolean reported;     /* HOST and REPORT were sent */
+  gboolean removed;      /* GONE was sent */
+  gboolean discard;
+  gboolean waiting_facts;
+  QvHostEnd end;
+  QvSandboxUsage usage;
+  guint drain;           /* timer source */
+  guint remove;          /* idle source */
+  int status;
+} Job;
+
+static void leave(gpointer data)
+{
+  g_main_loop_quit(((Job *)data)->loop);
+}
+
+static void maybe_leave(Job *job)
+{
+  if (job->removed && (job->discard || (job->reported && job->sealer == NULL)))
+    qv_channel_flush(job->supervisor, leave, job);
+}
+
+static void trouble(Job *job, const char *code, const char *text)
+{
+  gsize code_n = strlen(code) + 1;
+  g_autoptr(GBytes) bytes = g_bytes_new(text, MIN(strlen(text), 1500));
+  qv_channel_send(job->supervisor, QV_IPC_TROUBLE, code, code_n, bytes);
+}
+
+/* ---- the end of the sandbox */
+
+static void remove_sandbox(Job *job)
+{
+  if (job->removed)
+    return;
+  g_clear_handle_id(&job->remove, g_source_remove);
+  g_autoptr(GError) error = NULL;
+  gboolean clean = job->sandbox == NULL || qv_sandbox_kill(job->sandbox, &error);
+  job->removed = TRUE;
+  g_autoptr(GBytes) text = clean ? NULL : g_bytes_new(error->message, MIN(strlen(error->message), 4000));
+  qv_channel_send(job->supervisor, QV_IPC_GONE, NULL, 0, text);
+  maybe_leave(job);
+}
+
+static gboolean on_remove(gpointer data)
+{
+  Job *job = data;
+  job->remove = 0;
+  remove_sandbox(job);
+  return G_SOURCE_REMOVE;
+}
+
+static void report(Job *job, GBytes *facts)
+{
+  if (job->reported || job->discard)
+    return;
+  job->reported = TRUE;
+  QvHostReport host = {.end = job->end,
+                       .user_ms = job->usage.user_ms,
+                       .sys_ms = job->usage.sys_ms,
+                       .max_memory_bytes = job->usage.max_memory_bytes,
+                       .oom = job->usage.oom,
+                       .pids = job->usage.pids};
+  if (facts != NULL)
+    host.payload_bytes = qv_job_output_payload(job->output, host.payload_sha256);
+  if (host.payload_bytes > 0) {
+    g_autoptr(QvSecret) key = qv_secret_new_copy(job->keys.result_key, QV_BLOB_KEY_BYTES);
+    char blob_id[QV_BLOB_ID_CAP];
+    qv_blob_id_format(job->setup->job->job_id, "result", blob_id);
+    job->payload_bytes = host.payload_bytes;
+    job->sealer = qv_blob_writer_new(key, job->keys.result_salt, job->setup->job->tenant_id, blob_id,
+                                     host.payload_bytes);
+  }
+  gsize n;
+  g_autofree char *text = qv_host_report_format(&host, &n);
+  qv_channel_send(job->supervisor, QV_IPC_HOST, text, n, NULL);
+  qv_channel_send(job->supervisor, QV_IPC_REPORT, NULL, 0, facts);
+}
+
+static void read_usage(Job *job)
+{
+  if (job->sandbox != NULL)
+    qv_sandbox_usage(job->sandbox, &job->usage);
+}
+
+/* Any end but a complete one: kill, then say so. The cgroup knows more than
+ * the stream: a sandbox that the OOM killer took ends like one that was lost. */
+static void end_run(Job *job, QvHostEnd end)
+{
+  if (job->ended)
+    return;
+  job->ended = TRUE;
+  job->end = end;
+  g_clear_handle_id(&job->drain, g_source_remove);
+  remove_sandbox(job);
+  read_usage(job);
+  report(job, NULL);
+  maybe_leave(job);
+}
+
+/* ---- payload out */
+
+static void send_payload(Job *job)
+{
+  while (job->sealer != NULL && job->grants > 0) {
+    guint32 head[2] = {qv_blob_writer_next(job->sealer), 0};
+    gsize n = qv_blob_writer_want(job->sealer);
+    g_autofree guint8 *plain = g_malloc(n);
+    guint8 *sealed = g_malloc(n + QV_CHUNK_IV_BYTES + QV_CHUNK_TAG_BYTES), iv[QV_CHUNK_IV_BYTES];
+    g_autoptr(GBytes) body = g_bytes_new_take(sealed, n + QV_CHUNK_IV_BYTES + QV_CHUNK_TAG_BYTES);
+    g_autoptr(GError) error = NULL;
+    if (!qv_job_output_read(job->output, (gint64)head[0] * QV_CHUNK_BYTES, plain, n, &error)) {
+      qv_log(QV_LOG_ERROR, "payload is lost", "error", error->message, NULL);
+      job->status = 1;
+      leave(job);
+      return;
+    }
+    qv_random_bytes(iv, sizeof iv);
+    qv_blob_writer_step(job->sealer, iv, plain, sealed);
+    qv_channel_send(job->supervisor, QV_IPC_PAYLOAD, head, sizeof head, body);
+    job->grants--;
+    if (qv_blob_writer_next(job->sealer) < 0)
+      g_clear_pointer(&job->sealer, qv_blob_writer_free);
+  }
+  maybe_leave(job);
+}
+
+/* ---- what the unpack process says */
+
+static void on_verdict(QvUnpackVerdict verdict, const char *text, gpointer data)
+{
+  Job *job = data;
+  if (job->ended)
+    return;
+  if (verdict == QV_UNPACK_COMPLETE) {
+    /* Before the kill: an OOM kill that nobody has heard of yet is in the numbers. */
+    job->ended = TRUE;
+    job->end = QV_HOST_COMPLETE;
+    job->waiting_facts = TRUE;
+    g_clear_handle_id(&job->drain, g_source_remove);
+    read_usage(job);
+    return;
+  }
+  qv_log(verdict == QV_UNPACK_BAD ? QV_LOG_WARNING : QV_LOG_INFO, "output refused", "jobId", job->setup->job->job_id,
+         "reason", text, NULL);
+  end_run(job, verdict == QV_UNPACK_BAD ? QV_HOST_BAD_OUTPUT : QV_HOST_CUT);
+}
+
+static void on_progress(guint32 members, gpointer data)
+{
+  qv_channel_send_u32(((Job *)data)->supervisor, QV_IPC_PROGRESS, members);
+}
+
+static void on_facts(GBytes *facts, gpointer data)
+{
+  Job *job = data;
+  if (!job->waiting_facts)
+    return;
+  job->waiting_facts = FALSE;
+  if (facts == NULL)
+    job->end = QV_HOST_BAD_OUTPUT;
+  report(job, facts);
+  send_payload(job);
+  /* The report is on its way before the sandbox is taken down. */
+  job->remove = g_idle_add_full(G_PRIORITY_LOW, on_remove, job, NULL);
+}
+
+/* ---- what the sandbox says */
+
+static gboolean on_drained(gpointer data)
+{
+  Job *job = data;
+  job->drain = 0;
+  end_run(job, QV_HOST_CUT);
+  return G_SOURCE_REMOVE;
+}
+
+static void on_sandbox(QvSandbox *sandbox, QvSandboxEvent event, gpointer data)
+{
+  Job *job = data;
+  if (job->ended)
+    return;
+  switch (event) {
+  case QV_SANDBOX_STARTED:
+    qv_channel_send(job->supervisor, QV_IPC_STARTED, NULL, 0, NULL);
+    break;
+  case QV_SANDBOX_OOM:
+    end_run(job, QV_HOST_OOM);
+    break;
+  case QV_SANDBOX_PIDS:
+    end_run(job, QV_HOST_PIDS);
+    break;
+  case QV_SANDBOX_EXITED:
+    if (qv_sandbox_failure(sandbox) != NULL) {
+      trouble(job, "sandbox_failed", qv_sandbox_failure(sandbox));
+      end_run(job, QV_HOST_STOPPED);
+    } else if (job->drain == 0) {
+      job->drain = g_timeout_add(DRAIN_MS, on_drained, job);
+    }
+    break;
+  }
+}
+
+/* ---- what goes into the sandbox */
+
+static void on_written(gpointer data)
+{
+  qv_channel_send_u32(((Job *)data)->supervisor, QV_IPC_CREDIT, 1);
+}
+
+static void on_input_done(gpointer data)
+{
+  qv_channel_send(((Job *)data)->supervisor, QV_IPC_INPUT_DONE, NULL, 0, NULL);
+}
+
+static void on_input_stuck(gpointer data)
+{
+}
+
+static gboolean on_chunk(Job *job, const guint8 *payload, gsize n, GError **error)
+{
+  if (n < 8) {
+    g_set_error(error, QV_ERROR, QV_ERROR_FORMAT, "a chunk without a head");
+    return FALSE;
+  }
+  if (job->ended || job->input == NULL)
+    return TRUE;
+  g_autoptr(GError) cause = NULL;
+  if (!qv_job_input_chunk(job->input, qv_ipc_u32(payload) != 0, qv_ipc_u32(payload + 4), payload + 8, n - 8, &cause)) {
+    trouble(job, "blob_corrupt", cause->message);
+    end_run(job, QV_HOST_STOPPED);
+  }
+  return TRUE;
+}
+
+/* ---- start */
+
+static gboolean start_sandbox(Job *job, GError **error)
+{
+  const QvPlace *place = &job->setup->place;
+  QvJob *of = job->setup->job;
+  QvBackendOptions options = {.state_dir = place->state_dir, .runner_id = place->runner_id, .runsc = place->runsc};
+  job->backend = qv_backend_open(place->backend, &options, error);
+  if (job->backend == NULL)
+    return FALSE;
+  QvSandboxRequest request = {.sandbox_id = of->job_id,
+                              .rootfs_file = job->setup->rootfs_file,
+                              .limits = {.memory_mib = of->limits.memory_mib,
+                                         .work_mib = of->limits.work_mib,
+                                         .milli_cpus = of->limits.milli_cpus,
+                                         .pids = of->limits.pids}};
+  job->sandbox = qv_backend_start(job->backend, &request, on_sandbox, job, error);
+  return job->sandbox != NULL;
+}
+
+static gboolean start_pipes(Job *job, GError **error)
+{
+  static const QvJobInputEvents input = {.written = on_written, .done = on_input_done, .stuck = on_input_stuck};
+  static const QvJobOutputEvents output = {.verdict = on_verdict, .progress = on_progress, .report = on_facts};
+  guint8 key[QV_STREAM_KEY_BYTES];
+  qv_random_bytes(key, sizeof key);
+  QvSecret *request = qv_entry_request_format(job->setup->job, key, NULL, FALSE, error);
+  if (request != NULL) {
+    job->input = qv_job_input_new(qv_sandbox_take_stdin(job->sandbox), request, job->setup->job, &job->keys, &input,
+                                  job);
+    job->output = qv_job_output_new(qv_sandbox_take_stdout(job->sandbox), job->setup->job, key, &output, job, error);
+  }
+  explicit_bzero(key, sizeof key);
+  return job->output != NULL;
+}
+
+static void start(Job *job)
+{
+  g_autoptr(GError) error = NULL;
+  if (start_sandbox(job, &error) && start_pipes(job, &error))
+    return;
+  trouble(job, "sandbox_failed", error->message);
+  end_run(job, QV_HOST_STOPPED);
+}
+
+/* ---- what the supervisor says */
+
+static gboolean on_frame(QvIpcType type, const guint8 *payload, gsize n, gpointer data, GError **error)
+{
+  Job *job = data;
+  switch (type) {
+  case QV_IPC_SETUP:
+    if (job->setup != NULL)
+      break;
+    job->setup = qv_setup_parse((const char *)payload, n, error);
+    return job->setup != NULL;
+  case QV_IPC_KEYS:
+    if (n != sizeof job->keys || job->setup == NULL || job->has_keys)
+      break;
+    memcpy(&job->keys, payload, n);
+    job->has_keys = TRUE;
+    start(job);
+    return TRUE;
+  case QV_IPC_CHUNK:
+    return on_chunk(job, payload, n, error);
+  case QV_IPC_GRANT:
+    if (n != 4)
+      break;
+    job->grants += qv_ipc_u32(payload);
+    send_payload(job);
+    return TRUE;
+  case QV_IPC_STOP:
+    end_run(job, QV_HOST_STOPPED);
+    return TRUE;
+  case QV_IPC_DISCARD:
+    job->discard = TRUE;
+    job->ended = TRUE;
+    remove_sandbox(job);
+    maybe_leave(job);
+    return TRUE;
+  default:
+    break;
+  }
+  g_set_error(error, QV_ERROR, QV_ERROR_FORMAT, "frame %s comes at the wrong time", qv_ipc_name(type));
+  return FALSE;
+}
+
+static void on_supervisor_gone(const GError *error, gpointer data)
+{
+  Job *job = data;
+  if (error != NULL)
+    qv_log(QV_LOG_ERROR, "channel to the supervisor", "error", error->message, NULL);
+  job->ended = job->discard = TRUE;
+  alarm(ORPHAN_SECONDS);
+  remove_sandbox(job);
+  leave(job);
+}
+
+int qv_job_main(void)
+{
+  qv_role_enter(FALSE);
+  signal(SIGALRM, SIG_DFL);
+  Job job = {.loop = g_main_loop_new(NULL, FALSE)};
+  job.supervisor = qv_channel_new(QV_JOB_CHANNEL_FD, QV_IPC_FROM_SUPERVISOR, on_frame, on_supervisor_gone, &job);
+  g_main_loop_run(job.loop);
+  g_clear_handle_id(&job.drain, g_source_remove);
+  g_clear_handle_id(&job.remove, g_source_remove);
+  qv_job_output_free(job.output);
+  qv_job_input_free(job.input);
+  qv_sandbox_free(job.sandbox);
+  qv_backend_free(job.backend);
+  qv_blob_writer_free(job.sealer);
+  qv_setup_free(job.setup);
+  explicit_bzero(&job.keys, sizeof job.keys);
+  qv_channel_free(job.supervisor);
+  g_main_loop_unref(job.loop);
+  return job.status;
+}

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Owns a job process and the chunks on their way. Replies of Valkey may come in another
+ * order than the questions (one was asked again): chunks wait in their slot. */
+#include "runner/job_link.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "queue/stores.h"
+#include "runner/channel.h"
+#include "runner/spawn.h"
+
+enum { WINDOW = QV_CHUNKS_IN_MEMORY_MAX };
+
+typedef struct {
+  QvJobLink *link;
+  guint64 command; /* for qv_conn_cancel; 0: not under way */
+  gint64 index;
+  GBytes *bytes;   /* fetched, waiting for its turn */
+} Slot;
+
+struct QvJobLink {
+  QvConn *conn;
+  char *prefix;
+  char job_id[QV_JOB_ID_BYTES + 1];
+  gint64 base_chunks, overlay_chunks;
+  GPid pid;
+  guint child;
+  QvChannel *channel;   /* NULL once it ended */
+  gboolean talking;     /* a callback of the channel runs */
+  /* input */
+  gint64 asked, sent;   /* chunks */
+  guint32 credits;
+  gboolean input_closed;
+  Slot in[WINDOW];
+  /* payload */
+  QvHostReport host;
+  gboolean has_host, reported, storing;
+  gint64 payload_chunks, payload_got, payload_stored;
+  Slot out[WINDOW];
+  QvJobLinkEvents events;
+  gpointer data;
+};
+
+/* ---- input: Valkey to job process */
+
+static void ask_chunks(QvJobLink *link);
+
+static void close_input(QvJobLink *link)
+{
+  link->input_closed = TRUE;
+  for (int i = 0; i < WINDOW; i++) {
+    if (link->in[i].command != 0)
+      qv_conn_cancel(link->conn, link->in[i].command);
+    link->in[i].command = 0;
+    g_clear_pointer(&link->in[i].bytes, g_bytes_unref);
+  }
+}
+
+static void send_ready(QvJobLink *link)
+{
+  for (;;) {
+    Slot *slot = &link->in[link->sent % WINDOW];
+    if (slot->bytes == NULL || slot->index != link->sent || link->channel == NULL)
+      return;
+    gboolean overlay = slot->index >= link->base_chunks;
+    guint32 head[2] = {overlay, overlay ? slot->index - link->base_chunks : slot->index};
+    qv_channel_send(link->channel, QV_IPC_CHUNK, head, sizeof head, slot->bytes);
+    g_clear_pointer(&slot->bytes, g_bytes_unref);
+    link->sent++;
+  }
+}
+
+static void on_chunk(GBytes *bytes, const GError *error, gpointer user)
+{
+  Slot *slot = user;
+  QvJobLink *link = slot->link;
+  slot->command = 0;
+  if (link->input_closed)
+    return;
+  if (bytes == NULL) {
+    g_autofree char *text = g_strdup_printf("chunk %" G_GINT64_FORMAT " of the input: %s", slot->index,
+                                            error != NULL ? error->message : "there is no such key");
+    close_input(link);
+    link->events.trouble("blob_missing", text, link->data);
+    return;
+  }
+  if (g_bytes_get_size(bytes) > QV_CHUNK_MAX_BYTES) {
+    close_input(link);
+    link->events.trouble("blob_corrupt", "a chunk of the input is too long", link->data);
+    return;
+  }
+  slot->bytes = g_bytes_ref(bytes);
+  send_ready(link);
+}
+
+static void ask_chunks(QvJobLink *link)
+{
+  char blob_id[QV_BLOB_ID_CAP];
+  while (!link->input_closed && link->credits > 0 && link->asked < link->base_chunks + link->overlay_chunks) {
+    Slot *slot = &link->in[link->asked % WINDOW];
+    gboolean overlay = link->asked >= link->base_chunks;
+    slot->index = link->asked++;
+    link->credits--;
+    qv_blob_id_format(link->job_id, overlay ? "overlay" : "base", blob_id);
+    slot->command = qv_blob_get(link->conn, link->prefix, blob_id,
+                                overlay ? slot->index - link->base_chunks : slot->index, 0, on_chunk, slot);
+  }
+}
+
+/* ---- payload: job process to Valkey */
+
+static void store_progress(QvJobLink *link)
+{
+  if (link->payload_got == link->payload_chunks && link->payload_stored == link->payload_chunks)
+    link->events.stored(link->data);
+}
+
+static void on_stored(const GError *error, gpointer user)
+{
+  Slot *slot = user;
+  QvJobLink *link = slot->link;
+  slot->command = 0;
+  if (!link->storing)
+    return;
+  if (error != NULL) {
+    link->storing = FALSE;
+    link->events.store_failed(error->message, link->data);
+    return;
+  }
+  link->payload_stored++;
+  if (link->channel != NULL)
+    qv_channel_send_u32(link->channel, QV_IPC_GRANT, 1);
+  store_progress(link);
+}
+
+static gboolean on_payload(QvJobLink *link, const guint8 *payload, gsize n, GError **error)
+{
+  Slot *slot = NULL;
+  for (int i = 0; i < WINDOW && slot == NULL; i++) {
+    if (link->out[i].command == 0)
+      slot = &link->out[i];
+  }
+  if (!link->storing || n <= 8 || slot == NULL || qv_ipc_u32(payload) != link->payload_got ||
+      link->payload_got >= link->payload_chunks) {
+    g_set_error(error, QV_ERROR, QV_ERROR_FORMAT, "a payload chunk comes at the wrong time");
+    return FALSE;
+  }
+  char blob_id[QV_BLOB_ID_CAP];
+  qv_blob_id_format(link->job_id, "result", blob_id);
+  g_autoptr(GBytes) bytes = g_bytes_new(payload + 8, n - 8);
+  slot->command = qv_blob_put(link->conn, link->prefix, blob_id, link->payload_got, bytes, QV_PAYLOAD_TTL_MS, 0,
+                              on_stored, slot);
+  if (++link->payload_got == link->payload_chunks)
+    link->events.received(link->data);
+  return TRUE;
+}
+
+void qv_job_link_store(QvJobLink *link)
+{
+  link->storing = TRUE;
+  if (link->payload_chunks == 0) {
+    link->events.received(link->data);
+    link->events.stored(link->data);
+  } else if (link->channel != NULL) {
+    qv_channel_send_u32(link->channel, QV_IPC_GRANT, WINDOW);
+  }
+}
+
+/* ---- what the job process says */
+
+static gboolean on_trouble(QvJobLink *link, const guint8 *payload, gsize n)
+{
+  gsize code_n = strnlen((const char *)payload, n);
+  if (code_n == n)
+    return FALSE;
+  g_autofree char *text = g_strndup((const char *)payload + code_n + 1, n - code_n - 1);
+  close_input(link);
+  link->events.trouble((const char *)payload, text, link->data);
+  return TRUE;
+}
+
+static gboolean on_report(QvJobLink *link, const guint8 *payload, gsize n)
+{
+  if (!link->has_host || link->reported)
+    return FALSE;
+  link->reported = TRUE;
+  close_input(link);
+  link->payload_chunks = qv_blob_chunks(link->host.payload_bytes);
+  g_autoptr(GBytes) facts = n > 0 ? g_bytes_new(payload, n) : NULL;
+  link->events.report(&link->host, facts, link->data);
+  return TRUE;
+}
+
+static gboolean take_frame(QvJobLink *link, QvIpcType type, const guint8 *payload, gsize n, GError **error)
+{
+  switch (type) {
+  case QV_IPC_STARTED:
+    link->events.started(link->data);
+    return TRUE;
+  case QV_IPC_INPUT_DONE:
+    link->events.input_done(link->data);
+    return TRUE;
+  case QV_IPC_CREDIT:
+    if (n != 4 || qv_ipc_u32(payload) != 1)
+      break;
+    link->credits++;
+    ask_chunks(link);
+    return TRUE;
+  case QV_IPC_PROGRESS:
+    if (n != 4)
+      break;
+    link->events.progress(qv_ipc_u32(payload), link->data);
+    return TRUE;
+  case QV_IPC_TROUBLE:
+    if (!on_trouble(link, payload, n))
+      break;
+    return TRUE;
+  case QV_IPC_HOST:
+    if (link->has_host)
+      break;
+    link->has_host = qv_host_report_parse((const char *)payload, n, &link->host, error);
+    return link->has_host;
+  case QV_IPC_REPORT:
+    if (!on_report(link, payload, n))
+      break;
+    return TRUE;
+  case QV_IPC_PAYLOAD:
+    return on_payload(link, payload, n, error);
+  case QV_IPC_GONE: {
+    g_autofree char *left = n > 0 ? g_strndup((const char *)payload, n) : NULL;
+    link->events.gone(left, link->data);
+    return TRUE;
+  }
+  default:
+    break;
+  }
+  g_set_error(error, QV_ERROR, QV_ERROR_FORMAT, "frame %s makes no sense here", qv_ipc_name(type));
+  return FALSE;
+}
+
+static gboolean on_frame(QvIpcType type, const guint8 *payload, gsize n, gpointer data, GError **error)
+{
+  return take_frame(data, type, payload, n, error);
+}
+
+static void maybe_exited(QvJobLink *link)
+{
+  if (link->child == 0 && link->channel == NULL)
+    link->events.exited(link->data);
+}
+
+static void on_end(const GError *error, gpointer data)
+{
+  QvJobLink *link = data;
+  close_input(link);
+  if (error != NULL) {
+    /* It speaks nonsense: nothing more is expected from it. */
+    link->events.trouble("sandbox_lost", error->message, link->data);
+    qv_job_link_kill(link);
+  }
+  g_clear_pointer(&link->channel, qv_channel_free);
+  maybe_exited(link);
+}
+
+static void on_child(GPid pid, int status, gpointer data)
+{
+  QvJobLink *link = data;
+  link->child = 0;
+  maybe_exited(link);
+}
+
+/* ---- life */
+
+static gboolean start(QvJobLink *link, const QvJobLinkOptions *options, GError **error)
+{
+  int pair[2];
+  if (!qv_fd_socketpair(pair, error))
+    return FALSE;
+  QV_AUTOFD int near = pair[0];
+  QV_AUTOFD int far = pair[1];
+  const int fds[] = {far, options->lock_fd};
+  if (!qv_spawn_role(QV_ROLE_JOB, NULL, fds, G_N_ELEMENTS(fds), &link->pid, error))
+    return FALSE;
+  link->child = g_child_watch_add(link->pid, on_child, link);
+  link->channel = qv_channel_new(qv_io_steal(&near), QV_IPC_FROM_JOB, on_frame, on_end, link);
+  gsize n;
+  g_autofree char *text = qv_setup_format(options->setup, &n);
+  qv_channel_send(link->channel, QV_IPC_SETUP, text, n, NULL);
+  qv_channel_send(link->channel, QV_IPC_KEYS, options->keys, sizeof *options->keys, NULL);
+  ask_chunks(link);
+  return TRUE;
+}
+
+QvJobLink *qv_job_link_new(const QvJobLinkOptions *options, const QvJobLinkEvents *events, gpointer data,
+                           GError **error)
+{
+  const QvJob *job = options->setup->job;
+  g_autoptr(QvJobLink) link = g_new0(QvJobLink, 1);
+  link->conn = options->conn;
+  link->prefix = g_strdup(options->prefix);
+  g_strlcpy(link->job_id, job->job_id, sizeof link->job_id);
+  link->base_chunks = job->base.chunks;
+  link->overlay_chunks = job->overlay != NULL ? job->overlay->chunks : 0;
+  link->credits = WINDOW;
+  for (int i = 0; i < WINDOW; i++)
+    link->in[i].link = link->out[i].link = link;
+  link->events = *events;
+  link->data = data;
+  if (!start(link, options, error))
+    return NULL;
+  return g_steal_pointer(&link);
+}
+
+void qv_job_link_free(QvJobLink *link)
+{
+  if (link == NULL)
+    return;
+  close_input(link);
+  for (int i = 0; i < WINDOW; i++) {
+    if (link->out[i].command != 0)
+      qv_conn_cancel(link->conn, link->out[i].command);
+  }
+  qv_channel_free(link->channel);
+  if (link->child != 0) {
+    g_source_remove(link->child);
+    kill(link->pid, SIGKILL);
+    waitpid(link->pid, NULL, 0);
+  }
+  g_free(link->prefix);
+  g_free(link);
+}
+
+void qv_job_link_stop(QvJobLink *link)
+{
+  close_input(link);
+  if (link->channel != NULL)
+    qv_channel_send(link->channel, QV_IPC_STOP, NULL, 0, NULL);
+}
+
+void qv_job_link_discard(QvJobLink *link)
+{
+  link->storing = FALSE;
+  if (link->channel != NULL)
+    qv_channel_send(link->channel, QV_IPC_DISCARD, NULL, 0, NULL);
+}
+
+void qv_job_link_kill(QvJobLink *link)
+{
+  if (link->child != 0)
+    kill(link->pid, SIGKILL);
+}
+
+GPid qv_job_link_pid(const QvJobLink *link)
+{
+  return link->pid;
+}

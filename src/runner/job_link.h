@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The supervisor's side of one job process: starts it, streams the sealed
+ * input chunks from Valkey to it and the sealed payload chunks from it to
+ * Valkey, and tells what it said. At most QV_CHUNKS_IN_MEMORY_MAX chunks a job
+ * are anywhere between Valkey and the sandbox. */
+#pragma once
+
+#include <glib.h>
+
+#include "queue/conn.h"
+#include "runner/setup.h"
+
+typedef struct QvJobLink QvJobLink;
+
+/* None of them may free the link but `exited`, which comes last and once. */
+typedef struct {
+  void (*started)(gpointer data);
+  void (*input_done)(gpointer data);
+  void (*progress)(guint32 members, gpointer data);
+  /* CODE: blob_missing, or what the job process said; TEXT for the log. */
+  void (*trouble)(const char *code, const char *text, gpointer data);
+  /* FACTS: as unpack wrote them, NULL where there are none. */
+  void (*report)(const QvHostReport *host, GBytes *facts, gpointer data);
+  void (*received)(gpointer data); /* all of the payload (or there is none) */
+  void (*stored)(gpointer data);
+  void (*store_failed)(const char *text, gpointer data);
+  void (*gone)(const char *left, gpointer data); /* LEFT NULL: nothing is left of the sandbox */
+  void (*exited)(gpointer data);                 /* reaped, and all that it had said was told */
+} QvJobLinkEvents;
+
+typedef struct {
+  QvConn *conn;        /* borrowed */
+  const char *prefix;  /* borrowed */
+  int lock_fd;         /* borrowed: goes along so that a later runner waits */
+  const QvSetup *setup;
+  const QvJobKeys *keys;
+} QvJobLinkOptions;
+
+QvJobLink *qv_job_link_new(const QvJobLinkOptions *options, const QvJobLinkEvents *events, gpointer data,
+                           GError **error);
+/* Kills and reaps the process where that is still to be done. */
+void qv_job_link_free(QvJobLink *link);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvJobLink, qv_job_link_free)
+
+void qv_job_link_store(QvJobLink *link); /* payload chunks are welcome; `received` and `stored` follow */
+void qv_job_link_stop(QvJobLink *link);
+void qv_job_link_discard(QvJobLink *link);
+void qv_job_link_kill(QvJobLink *link);
+GPid qv_job_link_pid(const QvJobLink *link);

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Owns the unpack process of a job and the payload that it makes. */
+#include "runner/job_output.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "runner/channel.h"
+#include "runner/spawn.h"
+
+/* All that the contract lets a payload hold: artefacts, 17 logs and their tar headers, gzip's overhead. */
+enum { PAYLOAD_BYTES_MAX = 128 * 1024 * 1024 };
+
+struct QvJobOutput {
+  QvChannel *channel;
+  GPid pid;
+  guint child;          /* source; 0: reaped */
+  int payload_fd;
+  gint64 payload_bytes;
+  GChecksum *sha256;
+  gboolean decided, complete, reported;
+  QvJobOutputEvents events;
+  gpointer data;
+};
+
+static void decide(QvJobOutput *output, QvUnpackVerdict verdict, const char *text)
+{
+  if (output->decided)
+    return;
+  output->decided = TRUE;
+  output->complete = verdict == QV_UNPACK_COMPLETE;
+  output->events.verdict(verdict, text, output->data);
+}
+
+static gboolean keep_payload(QvJobOutput *output, const guint8 *bytes, gsize n, GError **error)
+{
+  if (output->payload_bytes + (gint64)n > PAYLOAD_BYTES_MAX) {
+    g_set_error(error, QV_ERROR, QV_ERROR_LIMIT, "the payload is over its cap");
+    return FALSE;
+  }
+  output->payload_bytes += n;
+  g_checksum_update(output->sha256, bytes, n);
+  return qv_fd_write_all(output->payload_fd, "payload", bytes, n, error);
+}
+
+static gboolean on_frame(QvIpcType type, const guint8 *payload, gsize n, gpointer data, GError **error)
+{
+  QvJobOutput *output = data;
+  switch (type) {
+  case QV_IPC_PROGRESS:
+    if (n == 4 && !output->decided) {
+      output->events.progress(qv_ipc_u32(payload), output->data);
+      return TRUE;
+    }
+    break;
+  case QV_IPC_PAYLOAD:
+    if (!output->reported)
+      return keep_payload(output, payload, n, error);
+    break;
+  case QV_IPC_VERDICT:
+    if (n >= 4 && qv_ipc_u32(payload) <= QV_UNPACK_CUT && !output->decided) {
+      g_autofree char *text = g_strndup((const char *)payload + 4, n - 4);
+      decide(output, qv_ipc_u32(payload), text);
+      return TRUE;
+    }
+    break;
+  case QV_IPC_REPORT:
+    if (output->complete && !output->reported) {
+      output->reported = TRUE;
+      g_autoptr(GBytes) facts = g_bytes_new(payload, n);
+      output->events.report(facts, output->data);
+      return TRUE;
+    }
+    break;
+  default:
+    break;
+  }
+  g_set_error(error, QV_ERROR, QV_ERROR_FORMAT, "frame %s comes at the wrong time", qv_ipc_name(type));
+  return FALSE;
+}
+
+static void on_end(const GError *error, gpointer data)
+{
+  QvJobOutput *output = data;
+  decide(output, QV_UNPACK_BAD, error != NULL ? error->message : "the unpack process ended without a verdict");
+  if (output->complete && !output->reported) {
+    output->reported = TRUE;
+    output->events.report(NULL, output->data);
+  }
+}
+
+static void on_child(GPid pid, int status, gpointer data)
+{
+  QvJobOutput *output = data;
+  output->child = 0;
+  if (WIFSIGNALED(status)) {
+    g_autofree char *text = g_strdup_printf("%d", WTERMSIG(status));
+    qv_log(QV_LOG_ERROR, "the unpack process was killed", "signal", text, NULL);
+  }
+}
+
+static gboolean send_config(int fd, const QvJob *job, const guint8 *key, GError **error)
+{
+  g_autofree const char **names = g_new0(const char *, job->run_n + 1);
+  g_autofree gboolean *goes_on = g_new0(gboolean, job->run_n + 1);
+  for (gsize i = 0; i < job->run_n; i++) {
+    names[i] = job->run[i].name;
+    goes_on[i] = job->run[i].continue_on_failure;
+  }
+  QvEntryOutputSpec spec = {.stream_key = key,
+                            .setup_name = job->setup != NULL ? job->setup->name : NULL,
+                            .step_names = names,
+                            .continue_on_failure = goes_on,
+                            .steps_n = job->run_n,
+                            .log_bytes = job->limits.log_bytes,
+                            .artefact_bytes = job->limits.artefact_bytes,
+                            .artefact_count = job->limits.artefact_count,
+                            .artefact_globs = (const char *const *)job->artefacts};
+  gsize n;
+  char *text = qv_unpack_config_format(&spec, &n);
+  guint8 header[QV_IPC_HEADER_BYTES];
+  qv_ipc_header(QV_IPC_CONFIG, n, header);
+  gboolean fine = qv_fd_write_all(fd, "unpack", header, sizeof header, error) &&
+                  qv_fd_write_all(fd, "unpack", text, n, error);
+  explicit_bzero(text, n);
+  g_free(text);
+  return fine;
+}
+
+static gboolean start(QvJobOutput *output, int guest_fd, const QvJob *job, const guint8 *key, GError **error)
+{
+  int config[2], frames[2];
+  if (!qv_fd_pipe(config, error))
+    return FALSE;
+  QV_AUTOFD int config_in = config[0];
+  QV_AUTOFD int config_out = config[1];
+  if (!qv_fd_pipe(frames, error))
+    return FALSE;
+  QV_AUTOFD int frames_in = frames[0];
+  QV_AUTOFD int frames_out = frames[1];
+  const int fds[] = {config_in, frames_out, guest_fd};
+  /* The unpack process waits in read(2): it has nothing else to do. */
+  qv_io_set_nonblock(guest_fd, false);
+  if (!qv_spawn_role(QV_ROLE_UNPACK, NULL, fds, G_N_ELEMENTS(fds), &output->pid, error))
+    return FALSE;
+  output->child = g_child_watch_add(output->pid, on_child, output);
+  output->channel = qv_channel_new(qv_io_steal(&frames_in), QV_IPC_FROM_UNPACK, on_frame, on_end, output);
+  return send_config(config_out, job, key, error);
+}
+
+QvJobOutput *qv_job_output_new(int guest_fd, const QvJob *job, const guint8 key[QV_STREAM_KEY_BYTES],
+                               const QvJobOutputEvents *events, gpointer data, GError **error)
+{
+  QV_AUTOFD int guest = guest_fd;
+  g_autoptr(QvJobOutput) output = g_new0(QvJobOutput, 1);
+  output->events = *events;
+  output->data = data;
+  output->sha256 = g_checksum_new(G_CHECKSUM_SHA256);
+  output->payload_fd = memfd_create("payload", MFD_CLOEXEC);
+  if (output->payload_fd < 0) {
+    qv_error_set_errno(error, errno, "cannot make a file in memory");
+    return NULL;
+  }
+  if (!start(output, guest, job, key, error))
+    return NULL;
+  return g_steal_pointer(&output);
+}
+
+void qv_job_output_free(QvJobOutput *output)
+{
+  if (output == NULL)
+    return;
+  qv_channel_free(output->channel);
+  if (output->child != 0) {
+    g_source_remove(output->child);
+    kill(output->pid, SIGKILL);
+    waitpid(output->pid, NULL, 0);
+  }
+  if (output->payload_fd >= 0)
+    close(output->payload_fd);
+  g_clear_pointer(&output->sha256, g_checksum_free);
+  g_free(output);
+}
+
+gint64 qv_job_output_payload(QvJobOutput *output, char sha256[65])
+{
+  g_autoptr(GChecksum) copy = g_checksum_copy(output->sha256);
+  g_strlcpy(sha256, g_checksum_get_string(copy), 65);
+  return output->payload_bytes;
+}
+
+gboolean qv_job_output_read(QvJobOutput *output, gint64 offset, guint8 *bytes, gsize n, GError **error)
+{
+  for (gsize at = 0; at < n;) {
+    ssize_t got = pread(output->payload_fd, bytes + at, n - at, offset + at);
+    if (got < 0 && errno == EINTR)
+      continue;
+    if (got <= 0)
+      return qv_error_set_errno(error, got < 0 ? errno : EIO, "cannot read the payload back");
+    at += got;
+  }
+  return TRUE;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What comes out of a sandbox, seen from the job process: it starts the unpack
+ * process on the sandbox's stdout and hears from it a verdict, the facts as
+ * opaque bytes, and the payload, which is kept in memory that has no name. */
+#pragma once
+
+#include <glib.h>
+
+#include "runner/setup.h"
+#include "runner/unpack.h"
+
+typedef struct QvJobOutput QvJobOutput;
+
+typedef struct {
+  /* Exactly once: the stream is decided. A crash of the unpack process counts as QV_UNPACK_BAD. TEXT is for the log. */
+  void (*verdict)(QvUnpackVerdict verdict, const char *text, gpointer data);
+  /* MEMBERS of the output are complete. */
+  void (*progress)(guint32 members, gpointer data);
+  /* After QV_UNPACK_COMPLETE, exactly once: the payload is whole. FACTS NULL: the unpack process died after its
+   * verdict. */
+  void (*report)(GBytes *facts, gpointer data);
+} QvJobOutputEvents;
+
+/* Takes GUEST_FD whatever happens. The stream key is in KEY. */
+QvJobOutput *qv_job_output_new(int guest_fd, const QvJob *job, const guint8 key[QV_STREAM_KEY_BYTES],
+                               const QvJobOutputEvents *events, gpointer data, GError **error);
+/* Kills the unpack process where it still lives. */
+void qv_job_output_free(QvJobOutput *output);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvJobOutput, qv_job_output_free)
+
+/* Bytes of the payload, 0: there is none; SHA256: hex of them. After `report`. */
+gint64 qv_job_output_payload(QvJobOutput *output, char sha256[65]);
+/* Reads payload bytes: exactly N at OFFSET. FALSE is QV_ERROR_SYSTEM. */
+gboolean qv_job_output_read(QvJobOutput *output, gint64 offset, guint8 *bytes, gsize n, GError **error);

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Owns the way from variables to values that can be used. */
+#include "runner/settings.h"
+
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/limits.h"
+#include "runner/key_file.h"
+#include "runner/state_dir.h"
+
+enum { IMAGES_LOCK_MAX = 1024 * 1024, HOST_SHARE_MIB = 1024 };
+
+const char *qv_settings_platform(void)
+{
+#if defined(__x86_64__)
+  return "linux/amd64";
+#elif defined(__aarch64__)
+  return "linux/arm64";
+#else
+#error "sandboxes are made on amd64 and arm64"
+#endif
+}
+
+static gpointer missing(const char *name, const char *how, GError **error)
+{
+  g_set_error(error, QV_ERROR, QV_ERROR_POLICY, "%s is not set: %s", name, how);
+  return NULL;
+}
+
+QvAddress *qv_settings_address(const QvConfig *config, GError **error)
+{
+  if (config->valkey_url == NULL)
+    return missing("VALKEY_URL", "redis://user:password@host:port/db, rediss://… or unix:///path (or VALKEY_URL_FILE)",
+                   error);
+  g_autoptr(QvAddress) address = qv_address_parse((const char *)qv_secret_bytes(config->valkey_url), error);
+  if (address == NULL) {
+    g_prefix_error(error, "VALKEY_URL: ");
+    return NULL;
+  }
+  gboolean tls = config->valkey_ca_file != NULL || config->valkey_cert_file != NULL || config->valkey_key_file != NULL;
+  if (tls && !qv_address_set_tls(address, config->valkey_ca_file, config->valkey_cert_file, config->valkey_key_file,
+                                 error)) {
+    g_prefix_error(error, "VALKEY_CA_FILE, VALKEY_CERT_FILE, VALKEY_KEY_FILE: ");
+    return NULL;
+  }
+  return g_steal_pointer(&address);
+}
+
+QvKeyring *qv_settings_keyring(const QvConfig *config, GError **error)
+{
+  if (config->signing_key_file == NULL)
+    return missing("QUAVON_SANDBOX_SIGNING_KEY_FILE", "the pool's key, made by `quavon keygen`", error);
+  QvKeyring *ring = qv_keyring_load(config->signing_key_file,
+                                    (const char *const *)config->signing_key_previous_files, error);
+  if (ring == NULL)
+    g_prefix_error(error, "QUAVON_SANDBOX_SIGNING_KEY_FILE: ");
+  return ring;
+}
+
+void qv_settings_limits(const QvConfig *config, QvLimitsPolicy *policy)
+{
+  policy->defaults = (QvLimits){.wall_ms = config->default_wall_ms,
+                                .memory_mib = config->default_memory_mib,
+                                .milli_cpus = config->default_milli_cpus,
+                                .pids = config->default_pids,
+                                .work_mib = config->default_work_mib,
+                                .log_bytes = config->default_log_bytes,
+                                .artefact_bytes = config->default_artefact_bytes,
+                                .artefact_count = config->default_artefact_count};
+  policy->ceilings = (QvLimits){.wall_ms = config->max_wall_ms,
+                                .memory_mib = config->max_memory_mib,
+                                .milli_cpus = config->max_milli_cpus,
+                                .pids = config->max_pids,
+                                .work_mib = config->max_work_mib,
+                                .log_bytes = config->max_log_bytes,
+                                .artefact_bytes = config->max_artefact_bytes,
+                                .artefact_count = config->max_artefact_count};
+  policy->max_blob_bytes = config->max_blob_mib * 1024 * 1024;
+}
+
+gboolean qv_settings_memory_budget(const QvConfig *config, gint64 *budget_mib, GError **error)
+{
+  *budget_mib = config->memory_budget_mib;
+  gint64 one = MIN(config->default_memory_mib, config->max_memory_mib) +
+               MIN(config->default_work_mib, config->max_work_mib) + QV_SANDBOX_TMP_MIB + QV_SANDBOX_HEADROOM_MIB;
+  if (one * config->concurrency <= *budget_mib)
+    return TRUE;
+  g_set_error(error, QV_ERROR, QV_ERROR_POLICY,
+              "%" G_GINT64_FORMAT " jobs of %" G_GINT64_FORMAT " MiB each (memoryMiB + workMiB + 384) are over the "
+              "memory budget of %" G_GINT64_FORMAT " MiB: lower QUAVON_SANDBOX_CONCURRENCY, "
+              "QUAVON_SANDBOX_DEFAULT_MEMORY_MIB or QUAVON_SANDBOX_DEFAULT_WORK_MIB, or raise "
+              "QUAVON_SANDBOX_MEMORY_BUDGET_MIB",
+              config->concurrency, one, *budget_mib);
+  return FALSE;
+}
+
+char *qv_settings_image_file(const QvConfig *config, const QvImage *image)
+{
+  g_autofree char *lock_file = qv_config_images_file(config);
+  g_autofree char *folder = g_path_get_dirname(lock_file);
+  return g_build_filename(folder, image->rootfs_file, NULL);
+}
+
+static gboolean verify_images(const QvConfig *config, const QvImagesLock *lock, QvImageMemory *memory, char **some,
+                              GError **error)
+{
+  gboolean found = FALSE;
+  for (gsize i = 0; i < lock->n; i++) {
+    const QvImage *image = &lock->images[i];
+    if (image->rootfs_file == NULL || !g_str_equal(image->platform, qv_settings_platform()))
+      continue;
+    g_autofree char *path = qv_settings_image_file(config, image);
+    if (!qv_image_memory_check(memory, path, image->rootfs_sha256, error)) {
+      g_prefix_error(error, "image %s: ", image->name);
+      return FALSE;
+    }
+    if (!found && some != NULL)
+      *some = g_steal_pointer(&path);
+    found = TRUE;
+  }
+  if (!found)
+    g_set_error(error, QV_ERROR, QV_ERROR_NOT_FOUND, "no image for %s: `quavon images build` makes one",
+                qv_settings_platform());
+  return found;
+}
+
+QvImagesLock *qv_settings_images(const QvConfig *config, QvImageMemory *memory, char **some, GError **error)
+{
+  g_autofree char *path = qv_config_images_file(config);
+  gsize n;
+  g_autofree char *found = NULL;
+  g_autofree char *text = qv_fd_read_file(path, IMAGES_LOCK_MAX, &n, error);
+  g_autoptr(QvImagesLock) lock = text != NULL ? qv_images_lock_parse(text, n, error) : NULL;
+  if (lock == NULL || !verify_images(config, lock, memory, &found, error)) {
+    g_prefix_error(error, "QUAVON_SANDBOX_IMAGES_FILE: %s: ", path);
+    return NULL;
+  }
+  if (some != NULL)
+    *some = g_steal_pointer(&found);
+  return g_steal_pointer(&lock);
+}
+
+gboolean qv_settings_place(const QvConfig *config, QvPlace *place, GError **error)
+{
+  if (!qv_state_dir_prepare(config->state_dir, error))
+    return FALSE;
+  g_autofree char *runner_id = qv_state_dir_runner_id(config->state_dir, error);
+  if (runner_id == NULL)
+    return FALSE;
+  *place = (QvPlace){.backend = g_strdup(config->backend),
+                     .state_dir = g_strdup(config->state_dir),
+                     .runner_id = g_steal_pointer(&runner_id),
+                     .runsc = g_strdup(config->runsc)};
+  return TRUE;
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the supervisor tells a job process, and what that tells of the run:
+ * SETUP, KEYS and HOST of ipc.h as values. */
+#pragma once
+
+#include <glib.h>
+
+#include "protocol/job.h"
+
+/* Where sandboxes are made: the same for every process of a runner. */
+typedef struct {
+  char *backend;
+  char *state_dir;
+  char *runner_id;
+  char *runsc;
+} QvPlace;
+
+void qv_place_clear(QvPlace *place);
+
+typedef struct {
+  QvPlace place;
+  QvJob *job;         /* limits: the effective ones */
+  char *rootfs_file;  /* absolute; its digest was checked */
+} QvSetup;
+
+/* The text of SETUP. Free with g_free. */
+char *qv_setup_format(const QvSetup *setup, gsize *n);
+/* QV_ERROR_FORMAT. */
+QvSetup *qv_setup_parse(const char *text, gsize n, GError **error);
+void qv_setup_free(QvSetup *setup);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvSetup, qv_setup_free)
+
+/* KEYS: this layout. A job without an overlay has zeros for its key. */
+typedef struct {
+  guint8 base_key[QV_BLOB_KEY_BYTES];
+  guint8 overlay_key[QV_BLOB_KEY_BYTES];
+  guint8 result_key[QV_BLOB_KEY_BYTES];
+  guint8 result_salt[QV_SALT_BYTES];
+} QvJobKeys;
+
+/* How the job process saw the run end; STOPPED: it was told to. */
+#define QV_HOST_ENDS(X) \
+  X(COMPLETE, "complete") X(STOPPED, "stopped") X(BAD_OUTPUT, "bad_output") X(CUT, "cut") X(OOM, "oom") X(PIDS, "pids")
+
+typedef enum {
+#define X(name, text) QV_HOST_##name,
+  QV_HOST_ENDS(X)
+#undef X
+} QvHostEnd;
+
+typedef struct {
+  QvHostEnd end;
+  gint64 user_ms;
+  gint64 sys_ms;
+  gint64 max_memory_bytes;
+  gboolean oom;
+  gboolean pids;
+  gint64 payload_bytes;     /* 0: there is no payload */
+  char payload_sha256[65];
+} QvHostReport;
+
+const char *qv_host_end_text(QvHostEnd end);
+char *qv_host_report_format(const QvHostReport *report, gsize *n);
+gboolean qv_host_report_parse(const char *text, gsize n, QvHostReport *report, GError **error);
+
+/* Argument of the sweep role: a place, the sandbox to sweep (NULL: all), and an
+ * image to try the backend with (NULL: only sweep). */
+typedef struct {
+  QvPlace place;
+  char *sandbox_id;
+  char *check_rootfs;
+} QvSweepOrder;
+
+char *qv_sweep_order_format(const QvSweepOrder *order);
+gboolean qv_sweep_order_parse(const char *text, QvSweepOrder *order, GError **error);
+void qv_sweep_order_clear(QvSweepOrder *order);

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Starting this same program in another role: a fresh image of itself, so that
+ * nothing of the parent's memory goes along, with the descriptors that the
+ * role needs and a bare environment. */
+#pragma once
+
+#include <glib.h>
+
+/* X(NAME, argv word): the descriptors that a role finds are listed with it.
+ * JOB     3: channel to the supervisor, 4: the lock on the state folder
+ * UNPACK  3: frames from the job process, 4: frames to it, 5: the sandbox's stdout
+ * SWEEP   4: the lock on the state folder; then one argument: a sandbox id, or nothing for all */
+#define QV_ROLES(X) X(JOB, "job") X(UNPACK, "unpack") X(SWEEP, "sweep")
+
+typedef enum {
+  QV_ROLE_NONE,
+#define X(name, word) QV_ROLE_##name,
+  QV_ROLES(X)
+#undef X
+} QvRole;
+
+/* The role in argv, or QV_ROLE_NONE where the program was started by a person. */
+QvRole qv_role_of(int argc, char **argv);
+
+enum { QV_SPAWN_FD_FIRST = 3, QV_SPAWN_FDS_MAX = 3 };
+
+/* Starts ROLE with FDS (at most QV_SPAWN_FDS_MAX; -1: that number stays closed)
+ * as 3, 4, …; ARGUMENT may be NULL. The caller keeps its own copies, and reaps the child. */
+gboolean qv_spawn_role(QvRole role, const char *argument, const int *fds, gsize fds_n, GPid *pid, GError **error);
+
+/* What each role does first: not dumpable, no core, and where DIE_WITH_PARENT
+ * holds SIGKILL at the parent's end. */
+void qv_role_enter(gboolean die_with_parent);

@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Owns the runner's life.
+ *
+ *   start: settings > lock of the state folder > sweep and test of the backend (a
+ *          process of its own) > worker > fetching
+ *   problem: something of a sandbox may be left: fetch nothing, sweep every
+ *          minute, go on when it is gone
+ *   SIGTERM: drain; grace over or a second one: answer `shutdown`; later, or a
+ *          third: leave without the answers that Valkey has not taken
+ *   SIGHUP: keys and images again, all or nothing */
+#include "runner/supervisor.h"
+
+#include <glib-unix.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "queue/stores.h"
+#include "queue/subscriber.h"
+#include "runner/job_run.h"
+#include "runner/settings.h"
+#include "runner/spawn.h"
+#include "runner/state_dir.h"
+#include "runner/sweep.h"
+
+enum {
+  LOCK_WAIT_MS = 100000,  /* job processes of a runner that was killed clean up, or die after 90 s */
+  SWEEP_AGAIN_MS = 60000,
+  ABANDON_MS = 45000,     /* after `shutdown` was answered: a kill may take 30 s */
+  QUIET_MS = 30000,       /* between two lines that say the same of Valkey */
+  EXIT_FAILED = 1,
+  EXIT_NOT_ROOT = 77,
+};
+
+typedef struct {
+  QvSupervisor shared; /* first: the callbacks of job_run.c get this */
+  GMainLoop *loop;
+  QvAddress *address;
+  QvSubscriber *cancels;
+  GPtrArray *problems;  /* of char *; empty: fetch */
+  guint again;          /* timer of the next sweep */
+  guint stops;          /* SIGTERMs so far */
+  guint grace;          /* timer */
+  guint abandon;        /* timer */
+  gboolean drained, abandoned;
+  gboolean valkey_away;
+  gint64 said_at;       /* monotonic us */
+  int status;
+} Supervisor;
+
+void qv_supervisor_policy(const QvSupervisor *supervisor, QvAdmissionPolicy *policy)
+{
+  *policy = (QvAdmissionPolicy){.ring = supervisor->ring,
+                                .pool = supervisor->config->pool,
+                                .backend = supervisor->place.backend,
+                                .platform = qv_settings_platform(),
+                                .images = supervisor->images,
+                                .limits = &supervisor->limits,
+                                .registries = NULL};
+}
+
+char *qv_supervisor_image(QvSupervisor *supervisor, const QvImage *image, GError **error)
+{
+  if (image->rootfs_file == NULL) {
+    g_set_error(error, QV_ERROR, QV_ERROR_NOT_FOUND, "image %s has no rootfs in the images lock", image->name);
+    return NULL;
+  }
+  g_autofree char *path = qv_settings_image_file(supervisor->config, image);
+  if (!qv_image_memory_check(supervisor->image_memory, path, image->rootfs_sha256, error))
+    return NULL;
+  return g_steal_pointer(&path);
+}
+
+/* ---- sweeping */
+
+typedef struct {
+  QvSweepDone done;
+  gpointer data;
+  int *status; /* where the caller wants the exit status too */
+} Sweep;
+
+static void on_sweeper(GPid pid, int wait_status, gpointer data)
+{
+  Sweep *sweep = data;
+  int status = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : QV_SWEEP_UNUSABLE;
+  if (sweep->status != NULL)
+    *sweep->status = status;
+  sweep->done(status == QV_SWEEP_CLEAN, sweep->data);
+  g_free(sweep);
+}
+
+static void start_sweep(QvSupervisor *supervisor, const char *sandbox_id, const char *check_rootfs, int *status,
+                        QvSweepDone done, gpointer data)
+{
+  QvSweepOrder order = {.place = supervisor->place,
+                        .sandbox_id = (char *)sandbox_id,
+                        .check_rootfs = (char *)check_rootfs};
+  g_autofree char *text = qv_sweep_order_format(&order);
+  g_autoptr(GError) error = NULL;
+  GPid pid;
+  if (!qv_spawn_role(QV_ROLE_SWEEP, text, NULL, 0, &pid, &error)) {
+    qv_log(QV_LOG_ERROR, "sweeper cannot be started", "error", error->message, NULL);
+    if (status != NULL)
+      *status = QV_SWEEP_UNUSABLE;
+    done(FALSE, data);
+    return;
+  }
+  Sweep *sweep = g_new0(Sweep, 1);
+  *sweep = (Sweep){.done = done, .data = data, .status = status};
+  g_child_watch_add(pid, on_sweeper, sweep);
+}
+
+void qv_supervisor_sweep(QvSupervisor *supervisor, const char *sandbox_id, const char *check_rootfs, QvSweepDone done,
+                         gpointer data)
+{
+  start_sweep(supervisor, sandbox_id, check_rootfs, NULL, done, data);
+}
+
+/* ---- problems */
+
+static gboolean on_again(gpointer data);
+
+static void on_swept_again(gboolean clean, gpointer data)
+{
+  Supervisor *self = data;
+  if (self->shared.draining)
+    return;
+  if (!clean) {
+    self->again = g_timeout_add(SWEEP_AGAIN_MS, on_again, self);
+    return;
+  }
+  g_ptr_array_set_size(self->problems, 0);
+  qv_logf(QV_LOG_INFO, "the problem is gone: fetching jobs again");
+  qv_worker_resume(self->shared.worker);
+}
+
+static gboolean on_again(gpointer data)
+{
+  Supervisor *self = data;
+  self->again = 0;
+  start_sweep(&self->shared, NULL, NULL, NULL, on_swept_again, self);
+  return G_SOURCE_REMOVE;
+}
+
+static void add_problem(gpointer supervisor, const char *text)
+{
+  Supervisor *self = supervisor;
+  g_ptr_array_add(self->problems, g_strdup(text));
+  qv_log(QV_LOG_ERROR, "problem: something of a sandbox is left; no jobs are fetched until a sweep removes it", "sandbox",
+         text, NULL);
+  if (self->shared.worker != NULL)
+    qv_worker_pause(self->shared.worker);
+  if (self->again == 0)
+    self->again = g_timeout_add(SWEEP_AGAIN_MS, on_again, self);
+}
+
+/* ---- the end */
+
+static void maybe_leave(gpointer supervisor)
+{
+  Supervisor *self = supervisor;
+  if (self->shared.draining && self->shared.runs->len == 0 && (self->drained || self->abandoned))
+    g_main_loop_quit(self->loop);
+}
+
+static void on_drained(const GError *error, gpointer data)
+{
+  Supervisor *self = data;
+  self->drained = TRUE;
+  maybe_leave(self);
+}
+
+static gboolean on_abandon(gpointer data)
+{
+  Supervisor *self = data;
+  self->abandon = 0;
+  self->abandoned = TRUE;
+  qv_logf(QV_LOG_WARNING, "leaving without the answers that Valkey has not taken");
+  qv_job_run_abandon_all(&self->shared);
+  maybe_leave(self);
+  return G_SOURCE_REMOVE;
+}
+
+static gboolean on_grace_over(gpointer data)
+{
+  Supervisor *self = data;
+  self->grace = 0;
+  if (self->shared.runs->len > 0)
+    qv_logf(QV_LOG_WARNING, "%u jobs are ended for the shutdown", self->shared.runs->len);
+  qv_job_run_interrupt_all(&self->shared, QV_RUN_CAUSE_SHUTDOWN);
+  if (self->abandon == 0)
+    self->abandon = g_timeout_add(ABANDON_MS, on_abandon, self);
+  return G_SOURCE_REMOVE;
+}
+
+static void begin_drain(Supervisor *self)
+{
+  self->shared.draining = TRUE;
+  g_clear_handle_id(&self->again, g_source_remove);
+  qv_logf(QV_LOG_INFO, "draining: %u jobs in progress", self->shared.runs->len);
+  qv_job_run_release_held(&self->shared);
+  qv_worker_drain(self->shared.worker, on_drained, self);
+  self->grace = g_timeout_add(self->shared.config->grace_ms, on_grace_over, self);
+  maybe_leave(self);
+}
+
+static gboolean on_stop(gpointer data)
+{
+  Supervisor *self = data;
+  self->stops++;
+  if (self->shared.worker == NULL) {
+    g_main_loop_quit(self->loop);
+  } else if (self->stops == 1) {
+    begin_drain(self);
+  } else if (self->stops == 2 && self->grace != 0) {
+    g_clear_handle_id(&self->grace, g_source_remove);
+    on_grace_over(self);
+  } else {
+    g_clear_handle_id(&self->grace, g_source_remove);
+    g_clear_handle_id(&self->abandon, g_source_remove);
+    on_abandon(self);
+  }
+  return G_SOURCE_CONTINUE;
+}
+
+/* ---- reload */
+
+static gboolean load(Supervisor *self, char **some_image, GError **error)
+{
+  const QvConfig *config = self->shared.config;
+  g_autoptr(QvKeyring) ring = qv_settings_keyring(config, error);
+  if (ring == NULL)
+    return FALSE;
+  QvImagesLock *images = qv_settings_images(config, self->shared.image_memory, some_image, error);
+  if (images == NULL)
+    return FALSE;
+  g_clear_pointer(&self->shared.ring, qv_keyring_unref);
+  g_clear_pointer(&self->shared.images, qv_images_lock_free);
+  self->shared.ring = g_steal_pointer(&ring);
+  self->shared.images = images;
+  return TRUE;
+}
+
+static gboolean on_reload(gpointer data)
+{
+  Supervisor *self = data;
+  g_autoptr(GError) error = NULL;
+  if (load(self, NULL, &error))
+    qv_logf(QV_LOG_INFO, "keys and images were read again");
+  else
+    qv_log(QV_LOG_ERROR, "reload failed; the old keys and images stay in use", "error", error->message, NULL);
+  return G_SOURCE_CONTINUE;
+}
+
+/* ---- the queue */
+
+static void on_job(QvWorker *worker, QvFetchedJob *job, gpointer user)
+{
+  qv_job_run_begin(user, job);
+}
+
+static void on_lock_lost(QvWorker *worker, QvFetchedJob *job, const char *why, gpointer user)
+{
+  qv_job_run_lock_lost(user, job, why);
+}
+
+static void on_cancel_seen(QvWorker *worker, QvFetchedJob *job, gpointer user)
+{
+  qv_job_run_look_for_cancel(user, job->id);
+}
+
+static void on_queue_state(QvWorker *worker, const GError *why, gpointer user)
+{
+  Supervisor *self = user;
+  gint64 now = g_get_monotonic_time();
+  if (why == NULL) {
+    if (self->valkey_away)
+      qv_logf(QV_LOG_INFO, "Valkey answers again");
+    self->valkey_away = FALSE;
+  } else if (!self->valkey_away || now - self->said_at > QUIET_MS * 1000) {
+    qv_log(QV_LOG_WARNING, "Valkey gives no answer; trying again", "address", qv_address_display(self->address),
+           "error", why->message, NULL);
+    self->said_at = now;
+    self->valkey_away = TRUE;
+  }
+}
+
+static void on_cancel_message(const char *channel, const char *text, gsize n, gpointer user)
+{
+  qv_job_run_look_for_cancel(user, text);
+}
+
+static void on_cancel_ready(gpointer user)
+{
+  qv_job_run_look_for_cancel(user, NULL);
+}
+
+static void on_cancel_failed(const GError *why, gpointer user)
+{
+  qv_log(QV_LOG_DEBUG, "cancel messages do not come", "error", why->message, NULL);
+}
+
+static void start_worker(Supervisor *self)
+{
+  static const QvWorkerEvents events = {.job = on_job,
+                                        .lock_lost = on_lock_lost,
+                                        .cancel_seen = on_cancel_seen,
+                                        .state = on_queue_state};
+  static const QvSubscriberEvents cancel_events = {.message = on_cancel_message,
+                                                   .ready = on_cancel_ready,
+                                                   .failed = on_cancel_failed};
+  const QvConfig *config = self->shared.config;
+  QvWorkerOptions options = {.address = self->address,
+                             .prefix = self->shared.prefix,
+                             .name = self->shared.place.runner_id,
+                             .concurrency = config->concurrency,
+                             .lock_ms = config->lock_ms,
+                             .stalled_ms = config->stalled_ms,
+                             .data_max_bytes = QV_JOB_JSON_BYTES_MAX};
+  self->shared.worker = qv_worker_new(&options, &events, self);
+  g_autofree char *channel = qv_cancel_channel(self->shared.prefix);
+  const char *channels[] = {channel, NULL};
+  self->cancels = qv_subscriber_new(self->address, self->shared.place.runner_id, channels, &cancel_events, self);
+  g_autofree char *concurrency = g_strdup_printf("%" G_GINT64_FORMAT, config->concurrency);
+  qv_log(QV_LOG_INFO, "runner is ready", "runnerId", self->shared.place.runner_id, "pool", config->pool, "backend",
+         config->backend, "concurrency", concurrency, "valkey", qv_address_display(self->address), "version",
+         QV_VERSION, NULL);
+  if (self->problems->len == 0)
+    qv_worker_resume(self->shared.worker);
+}
+
+/* ---- start */
+
+static void on_first_sweep(gboolean clean, gpointer data)
+{
+  Supervisor *self = data;
+  if (self->stops > 0)
+    return;
+  if (!clean && self->status != QV_SWEEP_LEFT) {
+    g_main_loop_quit(self->loop);
+    return;
+  }
+  if (!clean)
+    add_problem(self, "of an earlier run");
+  self->status = 0;
+  start_worker(self);
+}
+
+static int fail_config(const GError *error)
+{
+  qv_log(QV_LOG_ERROR, "cannot start", "error", error->message, NULL);
+  return error->code == QV_ERROR_TIMEOUT ? EXIT_FAILED : QV_EXIT_CONFIG;
+}
+
+static gboolean prepare(Supervisor *self, char **some_image, GError **error)
+{
+  const QvConfig *config = self->shared.config;
+  self->address = qv_settings_address(config, error);
+  if (self->address == NULL || !qv_settings_memory_budget(config, &self->shared.memory_budget_mib, error) ||
+      !load(self, some_image, error) || !qv_settings_place(config, &self->shared.place, error))
+    return FALSE;
+  qv_settings_limits(config, &self->shared.limits);
+  self->shared.prefix = qv_config_prefix(config->pool);
+  self->shared.lock_fd = qv_state_dir_lock(config->state_dir, LOCK_WAIT_MS, error);
+  return self->shared.lock_fd >= 0;
+}
+
+static void run(Supervisor *self, const char *some_image)
+{
+  guint sources[] = {g_unix_signal_add(SIGTERM, on_stop, self), g_unix_signal_add(SIGINT, on_stop, self),
+                     g_unix_signal_add(SIGHUP, on_reload, self)};
+  start_sweep(&self->shared, NULL, some_image, &self->status, on_first_sweep, self);
+  g_main_loop_run(self->loop);
+  for (gsize i = 0; i < G_N_ELEMENTS(sources); i++)
+    g_source_remove(sources[i]);
+}
+
+static void clear(Supervisor *self)
+{
+  g_clear_handle_id(&self->again, g_source_remove);
+  g_clear_handle_id(&self->grace, g_source_remove);
+  g_clear_handle_id(&self->abandon, g_source_remove);
+  qv_subscriber_free(self->cancels);
+  qv_worker_free(self->shared.worker);
+  g_ptr_array_unref(self->shared.runs);
+  g_hash_table_unref(self->shared.admitted);
+  g_ptr_array_unref(self->problems);
+  if (self->shared.lock_fd >= 0)
+    close(self->shared.lock_fd);
+  g_clear_pointer(&self->address, qv_address_unref);
+  g_clear_pointer(&self->shared.ring, qv_keyring_unref);
+  qv_images_lock_free(self->shared.images);
+  qv_image_memory_free(self->shared.image_memory);
+  qv_place_clear(&self->shared.place);
+  g_free(self->shared.prefix);
+  g_main_loop_unref(self->loop);
+}
+
+int qv_supervisor_main(const QvConfig *config)
+{
+  qv_role_enter(FALSE);
+  if (geteuid() != 0) {
+    qv_logf(QV_LOG_ERROR, "the runner makes cgroups and namespaces: start it as root");
+    return EXIT_NOT_ROOT;
+  }
+  Supervisor self = {.shared = {.config = config, .lock_fd = -1, .released = maybe_leave, .problem = add_problem}};
+  self.loop = g_main_loop_new(NULL, FALSE);
+  self.problems = g_ptr_array_new_with_free_func(g_free);
+  self.shared.runs = g_ptr_array_new_with_free_func(qv_job_run_free_func);
+  self.shared.admitted = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
+  self.shared.image_memory = qv_image_memory_new();
+  g_autofree char *some_image = NULL;
+  g_autoptr(GError) error = NULL;
+  if (prepare(&self, &some_image, &error)) {
+    run(&self, some_image);
+    qv_logf(QV_LOG_INFO, "runner ends");
+  } else {
+    self.status = fail_config(error);
+  }
+  int status = self.status;
+  clear(&self);
+  return status;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The one process that talks to Valkey and holds the pool's keys. This header
+ * is what its two halves share: supervisor.c owns the runner's life (start,
+ * signals, reload, problems, drain), job_run.c owns the jobs in progress. */
+#pragma once
+
+#include <glib.h>
+
+#include "base/config.h"
+#include "images/images.h"
+#include "protocol/admission.h"
+#include "queue/worker.h"
+#include "runner/setup.h"
+
+typedef struct QvJobRun QvJobRun;
+
+typedef struct {
+  const QvConfig *config;
+  QvPlace place;
+  char *prefix;
+  int lock_fd;
+  /* What a reload replaces, as a whole or not at all. */
+  QvKeyring *ring;
+  QvImagesLock *images;
+  QvImageMemory *image_memory;
+  QvLimitsPolicy limits;
+  gint64 memory_budget_mib;
+  QvWorker *worker;
+  GPtrArray *runs;        /* of QvJobRun, owned: one reference each */
+  GHashTable *admitted;   /* job id to gint64 *: when it may be forgotten, Unix ms */
+  gboolean draining;
+  /* The last run is gone: the supervisor looks whether it may leave. */
+  void (*released)(gpointer supervisor);
+  /* TEXT: what is left of a sandbox. */
+  void (*problem)(gpointer supervisor, const char *text);
+} QvSupervisor;
+
+void qv_supervisor_policy(const QvSupervisor *supervisor, QvAdmissionPolicy *policy);
+
+/* The image's file, its digest checked as far as the memory does not vouch for it. Free with g_free. */
+char *qv_supervisor_image(QvSupervisor *supervisor, const QvImage *image, GError **error);
+
+/* Starts the sweep role; CLEAN: all that it was told went well. SANDBOX_ID and CHECK_ROOTFS as in QvSweepOrder. */
+typedef void (*QvSweepDone)(gboolean clean, gpointer data);
+void qv_supervisor_sweep(QvSupervisor *supervisor, const char *sandbox_id, const char *check_rootfs, QvSweepDone done,
+                         gpointer data);
+
+/* main() of the supervisor: exit status. */
+int qv_supervisor_main(const QvConfig *config);

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Owns the sweeper. */
+#include "runner/sweep.h"
+
+#include "base/config.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "runner/setup.h"
+#include "runner/spawn.h"
+#include "sandbox/backend.h"
+
+static int sweep(const QvSweepOrder *order)
+{
+  g_autoptr(GError) error = NULL;
+  QvBackendOptions options = {.state_dir = order->place.state_dir,
+                              .runner_id = order->place.runner_id,
+                              .runsc = order->place.runsc};
+  g_autoptr(QvBackend) backend = qv_backend_open(order->place.backend, &options, &error);
+  if (backend == NULL) {
+    qv_log(QV_LOG_ERROR, "backend cannot be used", "backend", order->place.backend, "error", error->message, NULL);
+    return error->code == QV_ERROR_POLICY || error->code == QV_ERROR_LIMIT ? QV_EXIT_CONFIG : QV_SWEEP_UNUSABLE;
+  }
+  QvSweepReport report = {0};
+  gboolean clean = qv_backend_sweep(backend, order->sandbox_id, &report, &error);
+  if (report.removed > 0)
+    qv_logf(QV_LOG_INFO, "swept %u sandboxes that an earlier run left", report.removed);
+  if (!clean) {
+    qv_log(QV_LOG_ERROR, "sweep failed", "error", error->message, NULL);
+    return QV_SWEEP_LEFT;
+  }
+  g_autofree char *version = NULL;
+  if (order->check_rootfs != NULL && !qv_backend_check(backend, order->check_rootfs, &version, &error)) {
+    qv_log(QV_LOG_ERROR, "backend fails its test", "backend", order->place.backend, "error", error->message, NULL);
+    return QV_SWEEP_UNUSABLE;
+  }
+  if (order->check_rootfs != NULL)
+    qv_log(QV_LOG_INFO, "backend tried", "backend", order->place.backend, "runtime", version, "platform",
+           qv_backend_platform(backend), "cgroup", qv_backend_cgroup(backend), NULL);
+  return QV_SWEEP_CLEAN;
+}
+
+int qv_sweep_main(const char *text)
+{
+  qv_role_enter(TRUE);
+  g_autoptr(GError) error = NULL;
+  QvSweepOrder order = {0};
+  if (text == NULL || !qv_sweep_order_parse(text, &order, &error)) {
+    qv_log(QV_LOG_ERROR, "no order to sweep", "error", error != NULL ? error->message : NULL, NULL);
+    return QV_SWEEP_UNUSABLE;
+  }
+  int status = sweep(&order);
+  qv_sweep_order_clear(&order);
+  return status;
+}

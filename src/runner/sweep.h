@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The sweep role: removes what sandboxes left and, where it is told to, tries
+ * the backend with a real start. A process of its own: the supervisor never
+ * holds the backend. */
+#pragma once
+
+enum {
+  QV_SWEEP_CLEAN = 0,
+  QV_SWEEP_UNUSABLE = 1, /* the backend cannot be opened, or its test failed */
+  QV_SWEEP_LEFT = 3,     /* something could not be removed */
+};
+
+/* main() of the role; QV_EXIT_CONFIG where the settings forbid it. */
+int qv_sweep_main(const char *order);

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The process that reads a guest's output. It finds its configuration on one
+ * descriptor, reads the stream from a second, and tells what it found on a third;
+ * under its filter it can do nothing else. It holds no key but the one of this
+ * stream. */
+#pragma once
+
+#include "protocol/entry_output.h"
+
+/* Descriptors, see spawn.h. */
+enum { QV_UNPACK_CONFIG_FD = 3, QV_UNPACK_OUT_FD = 4, QV_UNPACK_GUEST_FD = 5 };
+
+typedef enum {
+  QV_UNPACK_COMPLETE, /* the two zero blocks; REPORT follows */
+  QV_UNPACK_BAD,      /* a breach */
+  QV_UNPACK_CUT,      /* the stream ended before the two zero blocks */
+} QvUnpackVerdict;
+
+/* The configuration as a text for the pipe: all of SPEC, the key included. Free with g_free, wiped by the caller. */
+char *qv_unpack_config_format(const QvEntryOutputSpec *spec, gsize *n);
+
+/* main() of the role; returns its exit status. */
+int qv_unpack_main(void);

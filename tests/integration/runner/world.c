@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Owns the runner's test world. Every wait polls, with a deadline far beyond what a slow machine needs. */
+#include "world.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <glib/gstdio.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/random.h"
+#include "format/gzip.h"
+#include "format/tar.h"
+#include "protocol/images_lock.h"
+#include "protocol/payload.h"
+#include "sandbox/backend.h"
+
+#define PREFIX "quavon-sandbox"
+
+/* ---- synchronous calls */
+
+typedef struct {
+  gboolean done;
+  gint64 number;
+  char *text;
+} Call;
+
+static void call_wait(Call *call)
+{
+  gint64 end = qv_clock_mono_ms() + WORLD_DEADLINE_MS;
+  while (!call->done && qv_clock_mono_ms() < end)
+    g_main_context_iteration(NULL, TRUE);
+  g_assert_true(call->done);
+}
+
+static void no_error(const GError *error)
+{
+  if (error != NULL)
+    g_error("unexpected: %s", error->message);
+}
+
+static void on_done(const GError *error, gpointer user)
+{
+  no_error(error);
+  ((Call *)user)->done = TRUE;
+}
+
+static void on_added(QvAdd added, const GError *error, gpointer user)
+{
+  no_error(error);
+  Call *call = user;
+  call->number = added;
+  call->done = TRUE;
+}
+
+static void on_state(QvJobState state, const char *text, gsize n, const GError *error, gpointer user)
+{
+  no_error(error);
+  Call *call = user;
+  call->number = state;
+  call->text = text != NULL ? g_strndup(text, n) : NULL;
+  call->done = TRUE;
+}
+
+/* ---- world */
+
+static void write_key(World *world)
+{
+  guint8 bytes[32];
+  qv_random_bytes(bytes, sizeof bytes);
+  world->key = qv_key_new(bytes, sizeof bytes);
+  world->ring = qv_keyring_new(world->key);
+  g_autoptr(QvSecret) text = qv_key_format(world->key);
+  world->key_file = g_build_filename(world->dir, "key", NULL);
+  g_assert_true(qv_fd_write_file(world->key_file, qv_secret_bytes(text), qv_secret_len(text), 0600, NULL));
+}
+
+/* The test image as scripts/test-image.sh made it; it stays where it is, the lock beside it is this world's own. */
+static void write_images(World *world)
+{
+  const char *folder = g_getenv("QUAVON_TEST_IMAGES");
+  g_assert_nonnull(folder);
+  g_autofree char *built = g_build_filename(folder, "images.lock.json", NULL);
+  gsize n;
+  g_autoptr(GError) error = NULL;
+  g_autofree char *text = qv_fd_read_file(built, 1024 * 1024, &n, &error);
+  g_autoptr(QvImagesLock) lock = text != NULL ? qv_images_lock_parse(text, n, &error) : NULL;
+  if (lock == NULL)
+    g_error("%s: %s: scripts/test-image.sh makes it", built, error->message);
+  world->image.name = g_strdup(lock->images[0].name);
+  world->image.digest = g_strdup(lock->images[0].digest);
+  g_autofree char *base = g_path_get_basename(world->dir);
+  g_autofree char *name = g_strconcat(base, ".lock.json", NULL);
+  world->images_file = g_build_filename(folder, name, NULL);
+  g_assert_true(qv_fd_write_file(world->images_file, text, n, 0644, NULL));
+}
+
+World *world_new(QvTestValkeyFlags flags)
+{
+  if (geteuid() != 0) {
+    g_test_skip("sandboxes need root");
+    return NULL;
+  }
+  signal(SIGPIPE, SIG_IGN);
+  World *world = g_new0(World, 1);
+  world->valkey = qv_test_valkey_start(flags);
+  world->dir = g_strdup("/tmp/qv-XXXXXX");
+  g_assert_nonnull(g_mkdtemp(world->dir));
+  world->state_dir = g_build_filename(world->dir, "s", NULL);
+  world->log_file = g_build_filename(world->dir, "log", NULL);
+  write_key(world);
+  write_images(world);
+  qv_limits_policy_standard(&world->policy, g_get_num_processors());
+  world->address = qv_address_parse(qv_test_valkey_url(world->valkey, "worker"), NULL);
+  world->conn = qv_conn_new(world->address, NULL);
+  world->producer = qv_producer_new(world->conn, PREFIX, 0);
+  return world;
+}
+
+void world_free(World *world)
+{
+  if (world == NULL)
+    return;
+  if (world->runner != 0)
+    world_stop(world, SIGKILL);
+  qv_producer_free(world->producer);
+  qv_conn_free(world->conn);
+  qv_address_unref(world->address);
+  qv_keyring_unref(world->ring);
+  qv_key_unref(world->key);
+  qv_test_valkey_free(world->valkey);
+  g_unlink(world->images_file);
+  g_autoptr(GError) error = NULL;
+  if (!qv_fd_remove_tree(world->dir, &error))
+    g_error("%s", error->message);
+  g_free(world->image.name);
+  g_free(world->image.digest);
+  g_free(world->dir);
+  g_free(world->state_dir);
+  g_free(world->key_file);
+  g_free(world->images_file);
+  g_free(world->log_file);
+  g_free(world);
+}
+
+/* ---- runner */
+
+static void before_exec(gpointer data)
+{
+  World *world = data;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  int fd = open(world->log_file, O_WRONLY | O_CREAT | O_APPEND, 0600);
+  dup2(fd, 2);
+  close(fd);
+}
+
+void world_start(World *world, const char *const *extra)
+{
+  g_autofree char *program = g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "src", "runner", "quavon-sandbox-runner",
+                                              NULL);
+  char *argv[] = {program, NULL};
+  g_auto(GStrv) env = g_get_environ();
+  const char *fixed[] = {"VALKEY_URL", qv_test_valkey_url(world->valkey, "sandbox"),
+                         "QUAVON_SANDBOX_SIGNING_KEY_FILE", world->key_file,
+                         "QUAVON_SANDBOX_BACKEND", "runsc",
+                         "QUAVON_SANDBOX_STATE_DIR", world->state_dir,
+                         "QUAVON_SANDBOX_IMAGES_FILE", world->images_file,
+                         "QUAVON_SANDBOX_DEFAULT_MEMORY_MIB", "256", NULL, NULL};
+  for (gsize i = 0; fixed[i + 1] != NULL; i += 2)
+    env = g_environ_setenv(env, fixed[i], fixed[i + 1], TRUE);
+  for (const char *const *name = (const char *const[]){"QUAVON_SOURCE_ROOT", "QUAVON_BUILD_ROOT", "QUAVON_VECTORS",
+                                                       "QUAVON_TEST_IMAGES", NULL};
+       *name != NULL; name++)
+    env = g_environ_unsetenv(env, *name);
+  env = g_environ_setenv(env, "QUAVON_LOG_LEVEL", "debug", TRUE);
+  env = g_environ_setenv(env, "QUAVON_LOG_FORMAT", "text", TRUE);
+  for (; extra != NULL && *extra != NULL; extra++) {
+    g_auto(GStrv) pair = g_strsplit(*extra, "=", 2);
+    env = g_environ_setenv(env, pair[0], pair[1], TRUE);
+  }
+  g_assert_cmpint(world->runner, ==, 0);
+  g_autoptr(GError) error = NULL;
+  g_spawn_async(NULL, argv, env, G_SPAWN_DO_NOT_REAP_CHILD | G_SPAWN_STDOUT_TO_DEV_NULL, before_exec, world,
+                &world->runner, &error);
+  no_error(error);
+}
+
+char *world_log(World *world)
+{
+  char *text = NULL;
+  if (!g_file_get_contents(world->log_file, &text, NULL, NULL))
+    text = g_strdup("");
+  return text;
+}
+
+gboolean world_log_has(World *world, const char *text)
+{
+  g_autofree char *log = world_log(world);
+  return strstr(log, text) != NULL;
+}
+
+static void fail_with_log(World *world, const char *what)
+{
+  g_autofree char *log = world_log(world);
+  gsize n = strlen(log);
+  g_error("%s; the runner's log ends:\n%s", what, n > 6000 ? log + n - 6000 : log);
+}
+
+void world_await_log(World *world, const char *text)
+{
+  gint64 end = qv_clock_mono_ms() + WORLD_DEADLINE_MS;
+  while (!world_log_has(world, text)) {
+    if (qv_clock_mono_ms() > end)
+      fail_with_log(world, text);
+    g_usleep(20000);
+  }
+}
+
+int world_stop(World *world, int signal_number)
+{
+  int status;
+  if (signal_number != 0)
+    kill(world->runner, signal_number);
+  gint64 end = qv_clock_mono_ms() + WORLD_DEADLINE_MS;
+  pid_t got;
+  while ((got = waitpid(world->runner, &status, WNOHANG)) == 0) {
+    if (qv_clock_mono_ms() > end)
+      fail_with_log(world, "the runner does not end");
+    g_main_context_iteration(NULL, FALSE);
+    g_usleep(5000);
+  }
+  g_assert_cmpint(got, ==, world->runner);
+  world->runner = 0;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* ---- jobs */
+
+void world_job_add_step(QvJob *job, const char *name, const char *script)
+{
+  job->run = g_renew(QvStep, job->run, job->run_n + 1);
+  QvStep *step = &job->run[job->run_n++];
+  const char *argv[] = {"/bin/sh", "-c", script, NULL};
+  *step = (QvStep){.name = g_strdup(name), .argv = g_strdupv((char **)argv)};
+}
+
+QvJob *world_job(World *world, const char *script)
+{
+  QvJob *job = qv_job_new();
+  qv_random_uuid(job->job_id);
+  job->tenant_id = g_strdup("tenant");
+  job->pool = g_strdup("default");
+  job->kind = g_strdup("check");
+  g_strfreev(job->backends);
+  job->backends = g_strdupv((char *[]){(char *)"runsc", NULL});
+  job->image.name = g_strdup(world->image.name);
+  job->image.digest = g_strdup(world->image.digest);
+  world_job_add_step(job, "step", script);
+  job->issued_at = qv_clock_unix_ms();
+  job->not_after = job->issued_at + 600000;
+  job->given = (QvLimits){.wall_ms = 300000, .memory_mib = 256, .work_mib = 64, .milli_cpus = 1000, .pids = 64};
+  const char *files[] = {"hello.txt", "hello\n", NULL};
+  g_autoptr(GBytes) plain = world_snapshot(files);
+  world_put_base(world, job, plain);
+  return job;
+}
+
+static void append(void *user, const guint8 *bytes, gsize n)
+{
+  g_byte_array_append(user, bytes, n);
+}
+
+GBytes *world_snapshot(const char *const *files)
+{
+  GByteArray *out = g_byte_array_new();
+  QvGzipWriter *writer = qv_gzip_writer_new(append, out);
+  for (; *files != NULL; files += 2) {
+    guint8 header[QV_TAR_HEADER_BYTES_MAX];
+    gsize n, size = strlen(files[1]);
+    g_assert_cmpint(qv_tar_header(files[0], size, FALSE, header, &n), ==, QV_TAR_OK);
+    qv_gzip_writer_add(writer, header, n);
+    qv_gzip_writer_add(writer, files[1], size);
+    qv_gzip_writer_add(writer, qv_tar_zeros, qv_tar_padding(size));
+  }
+  qv_gzip_writer_add(writer, qv_tar_zeros, QV_TAR_END_BYTES);
+  qv_gzip_writer_finish(writer);
+  qv_gzip_writer_free(writer);
+  return g_byte_array_free_to_bytes(out);
+}
+
+static void put_blob(World *world, const QvJob *job, const char *part, GBytes *plain, QvBlobDescriptor *descriptor)
+{
+  guint8 salt[QV_SALT_BYTES], iv[QV_CHUNK_IV_BYTES];
+  char blob_id[QV_BLOB_ID_CAP], tree[65];
+  memset(tree, '0', 64);
+  tree[64] = '\0';
+  qv_random_bytes(salt, sizeof salt);
+  qv_blob_id_format(job->job_id, part, blob_id);
+  g_autoptr(QvSecret) key = qv_blob_key_derive(world->key, salt, job->tenant_id, blob_id);
+  gsize size, at = 0;
+  const guint8 *bytes = g_bytes_get_data(plain, &size);
+  g_autoptr(QvBlobWriter) writer = qv_blob_writer_new(key, salt, job->tenant_id, blob_id, size);
+  for (gint64 i; (i = qv_blob_writer_next(writer)) >= 0;) {
+    gsize n = qv_blob_writer_want(writer);
+    guint8 *sealed = g_malloc(n + 28);
+    qv_random_bytes(iv, sizeof iv);
+    qv_blob_writer_step(writer, iv, bytes + at, sealed);
+    at += n;
+    g_autoptr(GBytes) chunk = g_bytes_new_take(sealed, n + 28);
+    Call call = {0};
+    qv_blob_put(world->conn, PREFIX, blob_id, i, chunk, 600000, 0, on_done, &call);
+    call_wait(&call);
+  }
+  qv_blob_writer_describe(writer, tree, descriptor);
+}
+
+void world_put_base(World *world, QvJob *job, GBytes *plain)
+{
+  put_blob(world, job, "base", plain, &job->base);
+}
+
+void world_put_overlay(World *world, QvJob *job, GBytes *plain)
+{
+  if (job->overlay == NULL)
+    job->overlay = g_new0(QvBlobDescriptor, 1);
+  put_blob(world, job, "overlay", plain, job->overlay);
+}
+
+void world_add_raw(World *world, const char *id, const char *data, gsize n)
+{
+  Call call = {0};
+  qv_producer_add(world->producer, id, "check", data, n, qv_clock_unix_ms(), on_added, &call);
+  call_wait(&call);
+  g_assert_cmpint(call.number, ==, QV_ADD_ADDED);
+}
+
+void world_add(World *world, const QvJob *job, char sha256[65])
+{
+  gsize n;
+  g_autoptr(GError) error = NULL;
+  g_autofree char *data = qv_job_sign(job, &world->policy, world->key, &n, sha256, &error);
+  no_error(error);
+  world_add_raw(world, job->job_id, data, n);
+}
+
+static QvJobState look(World *world, const char *id, char **text)
+{
+  Call call = {0};
+  qv_producer_state(world->producer, id, 2 * 1024 * 1024, on_state, &call);
+  call_wait(&call);
+  g_free(*text);
+  *text = call.text;
+  return call.number;
+}
+
+void world_await_state(World *world, const char *id, QvJobState state)
+{
+  gint64 end = qv_clock_mono_ms() + WORLD_DEADLINE_MS;
+  g_autofree char *text = NULL;
+  QvJobState now;
+  while ((now = look(world, id, &text)) != state) {
+    if (qv_clock_mono_ms() > end || now == QV_JOB_COMPLETED || now == QV_JOB_FAILED)
+      fail_with_log(world, text != NULL ? text : "the job does not get there");
+    g_usleep(20000);
+  }
+}
+
+QvJobState world_wait(World *world, const char *id, char **text)
+{
+  gint64 end = qv_clock_mono_ms() + WORLD_DEADLINE_MS;
+  QvJobState state;
+  *text = NULL;
+  while ((state = look(world, id, text)) != QV_JOB_COMPLETED && state != QV_JOB_FAILED) {
+    if (qv_clock_mono_ms() > end)
+      fail_with_log(world, "the job does not end");
+    g_usleep(20000);
+  }
+  return state;
+}
+
+QvResult *world_result(World *world, const QvJob *job, const char *sha256)
+{
+  g_autofree char *text = NULL;
+  if (world_wait(world, job->job_id, &text) != QV_JOB_COMPLETED)
+    fail_with_log(world, text);
+  g_autoptr(GError) error = NULL;
+  QvResult *result = qv_result_verify(text, strlen(text), job, sha256, world->key, &error);
+  no_error(error);
+  return result;
+}
+
+void world_expect(World *world, const QvJob *job, const char *code)
+{
+  char sha256[65];
+  world_add(world, job, sha256);
+  g_autoptr(QvResult) result = world_result(world, job, sha256);
+  const char *got = qv_code_text(result->code);
+  if (g_strcmp0(got, code) != 0) {
+    g_autofree char *text = g_strdup_printf("job %s: code %s, expected %s", job->job_id, got, code);
+    fail_with_log(world, text);
+  }
+}
+
+void world_expect_failed(World *world, const QvJob *job, const char *reason)
+{
+  char sha256[65];
+  world_add(world, job, sha256);
+  g_autofree char *text = NULL;
+  QvJobState state = world_wait(world, job->job_id, &text);
+  g_assert_cmpstr(text, ==, reason);
+  g_assert_cmpint(state, ==, QV_JOB_FAILED);
+}
+
+/* ---- payload */
+
+typedef struct {
+  char *want;
+  GString *found;
+  gboolean inside;
+} Member;
+
+static gboolean member_begin(void *user, const char *path, gint64 size, gboolean executable, GError **error)
+{
+  Member *member = user;
+  member->inside = strcmp(path, member->want) == 0;
+  if (member->inside)
+    member->found = g_string_new(NULL);
+  return TRUE;
+}
+
+static gboolean member_bytes(void *user, const guint8 *bytes, gsize n, GError **error)
+{
+  Member *member = user;
+  if (member->inside)
+    g_string_append_len(member->found, (const char *)bytes, n);
+  return TRUE;
+}
+
+static gboolean member_end(void *user, GError **error)
+{
+  ((Member *)user)->inside = FALSE;
+  return TRUE;
+}
+
+static void on_bytes(GBytes *bytes, const GError *error, gpointer user)
+{
+  no_error(error);
+  g_assert_nonnull(bytes);
+  Call *call = user;
+  call->text = (char *)g_bytes_ref(bytes);
+  call->done = TRUE;
+}
+
+char *world_payload_log(World *world, const QvJob *job, const QvResult *result, int step)
+{
+  static const QvPayloadSinkTable sink = {.begin = member_begin, .bytes = member_bytes, .end = member_end};
+  const QvBlobDescriptor *payload = result->payload;
+  g_assert_nonnull(payload);
+  g_autoptr(QvSecret) key = qv_blob_key_derive(world->key, payload->salt, job->tenant_id, payload->blob_id);
+  g_autoptr(QvBlobReader) blob = qv_blob_reader_new(key, job->tenant_id, payload);
+  Member member = {.want = step < 0 ? g_strdup("logs/setup.log") : g_strdup_printf("logs/%d.log", step)};
+  g_autoptr(QvPayloadReader) reader = qv_payload_reader_new(result, job, &sink, &member);
+  g_autofree guint8 *plain = g_malloc(QV_CHUNK_BYTES);
+  g_autoptr(GError) error = NULL;
+  for (gint64 i; (i = qv_blob_reader_next(blob)) >= 0;) {
+    Call call = {0};
+    qv_blob_get(world->conn, PREFIX, payload->blob_id, i, 0, on_bytes, &call);
+    call_wait(&call);
+    g_autoptr(GBytes) sealed = (GBytes *)call.text;
+    gsize n, plain_n;
+    const guint8 *bytes = g_bytes_get_data(sealed, &n);
+    if (!qv_blob_reader_step(blob, bytes, n, plain, &plain_n, &error) ||
+        !qv_payload_reader_feed(reader, plain, plain_n, &error))
+      g_error("payload: %s", error->message);
+  }
+  if (!qv_payload_reader_finish(reader, &error))
+    g_error("payload: %s", error->message);
+  g_free(member.want);
+  g_assert_nonnull(member.found);
+  return g_string_free(member.found, FALSE);
+}
+
+/* ---- leftovers */
+
+gboolean world_key_exists(World *world, const char *key)
+{
+  g_autofree char *text = qv_test_valkey_cli(world->valkey, "EXISTS", key, NULL);
+  return strcmp(text, "1") == 0;
+}
+
+void world_expect_clean(World *world)
+{
+  g_autofree char *id_file = g_build_filename(world->state_dir, "runner-id", NULL);
+  g_autofree char *id = NULL;
+  g_assert_true(g_file_get_contents(id_file, &id, NULL, NULL));
+  g_strchomp(id);
+  QvBackendOptions options = {.state_dir = world->state_dir, .runner_id = id};
+  g_autoptr(GError) error = NULL;
+  g_autoptr(QvBackend) backend = qv_backend_open("runsc", &options, &error);
+  no_error(error);
+  gint64 end = qv_clock_mono_ms() + WORLD_DEADLINE_MS;
+  for (;;) {
+    g_auto(GStrv) left = qv_backend_leftovers(backend);
+    g_autofree char *chunks = qv_test_valkey_cli(world->valkey, "--scan", "--pattern", PREFIX ":blob:*.base:*", NULL);
+    if (left[0] == NULL && *chunks == '\0')
+      return;
+    if (qv_clock_mono_ms() > end) {
+      g_autofree char *text = g_strjoinv("\n", left);
+      g_autofree char *all = g_strconcat("left over: ", text, " ", chunks, NULL);
+      fail_with_log(world, all);
+    }
+    g_usleep(50000);
+  }
+}

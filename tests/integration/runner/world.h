@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A small world for the runner's tests: a private Valkey with the shipped
+ * users, a fresh key, the test image, a state folder, the runner as a program of its own, and
+ * a worker side that speaks the contract through protocol and queue alone. */
+#pragma once
+
+#include <glib.h>
+
+#include "protocol/job.h"
+#include "protocol/result.h"
+#include "queue/producer.h"
+#include "queue/stores.h"
+#include "support/valkey.h"
+
+typedef struct {
+  QvTestValkey *valkey;
+  char *dir;        /* /tmp/qv-…, holds all files below */
+  char *state_dir;
+  char *key_file;
+  char *images_file;
+  char *log_file;   /* of all runners of this world */
+  QvKey *key;
+  QvKeyring *ring;
+  QvAddress *address;
+  QvConn *conn;     /* as user worker */
+  QvProducer *producer;
+  QvLimitsPolicy policy;
+  QvImageRef image;
+  GPid runner;      /* 0: none */
+} World;
+
+enum { WORLD_DEADLINE_MS = 180000 };
+
+/* NULL, and the test skipped, where the machine cannot run sandboxes at all (not root). */
+World *world_new(QvTestValkeyFlags flags);
+void world_free(World *world);
+
+/* Starts a runner; EXTRA: NAME=VALUE, NULL at the end (may be NULL). Does not wait. */
+void world_start(World *world, const char *const *extra);
+/* Waits until the runner's log holds TEXT once more than when the last mark was set. */
+void world_await_log(World *world, const char *text);
+gboolean world_log_has(World *world, const char *text);
+char *world_log(World *world);
+/* Sends SIGNAL (0: none) and reaps: exit status, or 128 + the signal that ended it. */
+int world_stop(World *world, int signal);
+
+/* A job with one step SCRIPT (sh -c), small limits, and a base of the one file hello.txt. */
+QvJob *world_job(World *world, const char *script);
+void world_job_add_step(QvJob *job, const char *name, const char *script);
+
+/* A gzip of a tar; FILES: path, content, path, content, …, NULL. */
+GBytes *world_snapshot(const char *const *files);
+/* Describes PLAIN as JOB's base, or as its overlay, and writes its sealed chunks. */
+void world_put_base(World *world, QvJob *job, GBytes *plain);
+void world_put_overlay(World *world, QvJob *job, GBytes *plain);
+/* Signs and adds; returns the data. SHA256 is for world_result. */
+void world_add(World *world, const QvJob *job, char sha256[65]);
+void world_add_raw(World *world, const char *id, const char *data, gsize n);
+
+/* Waits for the end. *TEXT: return value or reason. */
+QvJobState world_wait(World *world, const char *id, char **text);
+/* Waits until the job is in STATE (or ended, which fails the test where that is not STATE). */
+void world_await_state(World *world, const char *id, QvJobState state);
+/* Waits for `completed` and verifies. */
+QvResult *world_result(World *world, const QvJob *job, const char *sha256);
+/* Adds, waits, verifies and compares the code (NULL: succeeded). */
+void world_expect(World *world, const QvJob *job, const char *code);
+/* Adds and expects `failed` with REASON. */
+void world_expect_failed(World *world, const QvJob *job, const char *reason);
+
+/* The payload's log of step I (-1: setup). */
+char *world_payload_log(World *world, const QvJob *job, const QvResult *result, int step);
+
+/* Waits until no process, cgroup, folder of a sandbox and no input chunk is left. */
+void world_expect_clean(World *world);
+/* valkey-cli as admin, for the few things that only an admin may. */
+gboolean world_key_exists(World *world, const char *key);
