@@ -56,7 +56,8 @@ void qv_ipc_reader_free(QvIpcReader *reader)
   if (reader == NULL)
     return;
   /* KEYS passes through here. */
-  explicit_bzero(reader->buffer->data, reader->buffer->len);
+  if (reader->buffer->len > 0)
+    explicit_bzero(reader->buffer->data, reader->buffer->len);
   g_byte_array_unref(reader->buffer);
   g_free(reader);
 }
