@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
-LINE_CHARACTERS_MAX = 140
+LINE_CHARACTERS_MAX = 160
 
 # Who may include whom. A room may always include itself.
 ARROWS = {
