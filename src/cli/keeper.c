@@ -19,7 +19,9 @@
 #include "cli/programs.h"
 #include "cli/verb.h"
 
-enum { VALKEY_START_MS = 60000, RUNNER_STOP_MS = 15000, RUNNER_ALONE_MS = 2000, VALKEY_STOP_MS = 10000, POLL_MS = 20, LOG_TAIL_BYTES = 2000 };
+enum { VALKEY_START_MS = 60000, VALKEY_STOP_MS = 10000 };
+enum { RUNNER_STOP_MS = 15000, RUNNER_ALONE_MS = 2000 };
+enum { POLL_MS = 20, LOG_TAIL_BYTES = 2000 };
 
 typedef struct {
   const char *folder;
