@@ -50,7 +50,8 @@ static QvTarEvent refuse(QvTarReader *reader, QvTarReason reason)
 
 static uint64_t hash_of(const char *path, size_t n, char kind)
 {
-  uint64_t h = 0xcbf29ce484222325u ^ (uint8_t)kind;
+  /* The kind is mixed in first: a path's own first byte must not undo it. */
+  uint64_t h = (0xcbf29ce484222325u ^ (uint8_t)kind) * 0xd6e8feb86659fd93u;
   for (size_t i = 0; i < n; i++) {
     h = (h ^ (uint8_t)path[i]) * 0x100000001b3u;
     h ^= h >> 29;

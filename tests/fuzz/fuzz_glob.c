@@ -21,9 +21,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
   bool matched = qv_glob_match(glob, path, path_n);
   QV_FUZZ_CHECK(qv_glob_match(glob, path, path_n) == matched);
   /* A walk that asks before it enters a folder finds whatever matches. */
-  for (size_t i = 0; matched && i < path_n; i++) {
+  for (size_t i = 1; matched && i + 1 < path_n; i++) {
     if (path[i] == '/')
-      QV_FUZZ_CHECK(i == 0 || qv_glob_may_match_below(glob, path, i));
+      QV_FUZZ_CHECK(qv_glob_may_match_below(glob, path, i));
   }
   if (matched && path_n > 0)
     QV_FUZZ_CHECK(qv_glob_may_match_below(glob, "", 0));

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "format/gzip.h"
+
+#include <string.h>
+
+#include "format/error.h"
+#include "format/inflate.h"
+#include "vectors.h"
+
+static void append(void *user, const guint8 *bytes, gsize n)
+{
+  g_byte_array_append(user, bytes, (guint)n);
+}
+
+/* Text that compresses about as source does. */
+static guint8 *sample(gsize n)
+{
+  guint8 *bytes = g_malloc(n ? n : 1);
+  guint32 x = 12345;
+  for (gsize i = 0; i < n; i++) {
+    x = x * 1664525 + 1013904223;
+    bytes[i] = (x >> 28) < 11 && i >= 40 ? bytes[i - 40] : (guint8)('a' + (x >> 24) % 26);
+  }
+  return bytes;
+}
+
+static GByteArray *pack(const guint8 *bytes, gsize n, gsize portion)
+{
+  GByteArray *packed = g_byte_array_new();
+  g_autoptr(QvGzipWriter) writer = qv_gzip_writer_new(append, packed);
+  for (gsize at = 0; at < n; at += portion)
+    qv_gzip_writer_add(writer, bytes + at, MIN(portion, n - at));
+  qv_gzip_writer_finish(writer);
+  return packed;
+}
+
+static QvGzipReason unpack_in(const guint8 *bytes, gsize n, gsize portion, gsize room, guint64 cap, GByteArray *out)
+{
+  QvGunzip *gunzip = qv_gunzip_new(cap);
+  g_autofree guint8 *buffer = g_malloc(room);
+  QvGunzipStatus status = QV_GUNZIP_MORE;
+  for (gsize at = 0; at < n && status != QV_GUNZIP_BAD;) {
+    gsize part = MIN(portion, n - at), out_n;
+    g_autofree guint8 *exact = g_memdup2(bytes + at, part);
+    const guint8 *b = exact;
+    at += part;
+    do {
+      status = qv_gunzip_step(gunzip, &b, &part, buffer, room, &out_n);
+      if (status != QV_GUNZIP_BAD)
+        g_byte_array_append(out, buffer, (guint)out_n);
+    } while (status == QV_GUNZIP_OUTPUT);
+    g_assert_true(status == QV_GUNZIP_BAD || part == 0);
+  }
+  if (status == QV_GUNZIP_BAD) {
+    const guint8 *b = bytes;
+    gsize part = n, out_n;
+    g_assert_cmpint(qv_gunzip_step(gunzip, &b, &part, buffer, room, &out_n), ==, QV_GUNZIP_BAD);
+    g_assert_cmpuint(out_n, ==, 0);
+  }
+  QvGzipReason reason = qv_gunzip_finish(gunzip);
+  g_assert_cmpint(status == QV_GUNZIP_BAD ? qv_gunzip_reason(gunzip) : QV_GZIP_OK, ==,
+                  status == QV_GUNZIP_BAD ? reason : QV_GZIP_OK);
+  qv_gunzip_free(gunzip);
+  return reason;
+}
+
+static QvGzipReason unpack(const guint8 *bytes, gsize n, guint64 cap, const guint8 *wanted, gsize wanted_n)
+{
+  static const gsize ways[][2] = {{G_MAXSIZE, 65536}, {1, 65536}, {G_MAXSIZE, 1}, {1, 1}, {13, 17}};
+  QvGzipReason first = QV_GZIP_OK;
+  for (gsize i = 0; i < (n + wanted_n < 100000 ? G_N_ELEMENTS(ways) : 1); i++) {
+    g_autoptr(GByteArray) out = g_byte_array_new();
+    QvGzipReason reason = unpack_in(bytes, n, ways[i][0], ways[i][1], cap, out);
+    if (i == 0)
+      first = reason;
+    g_assert_cmpstr(qv_gzip_reason_name(reason), ==, qv_gzip_reason_name(first));
+    g_assert_cmpuint(out->len, <=, cap);
+    if (reason == QV_GZIP_OK)
+      g_assert_cmpmem(out->data, out->len, wanted, wanted_n);
+  }
+  return first;
+}
+
+static void test_round_trip(void)
+{
+  static const gsize sizes[] = {0, 1, 511, 65536, QV_GZIP_MEMBER_BYTES - 1, QV_GZIP_MEMBER_BYTES, QV_GZIP_MEMBER_BYTES + 1,
+                                3 * QV_GZIP_MEMBER_BYTES};
+  for (gsize i = 0; i < G_N_ELEMENTS(sizes); i++) {
+    g_autofree guint8 *bytes = sample(sizes[i]);
+    g_autoptr(GByteArray) packed = pack(bytes, sizes[i], 65521);
+    g_assert_cmpint(unpack(packed->data, packed->len, sizes[i], bytes, sizes[i]), ==, QV_GZIP_OK);
+    if (sizes[i] > 0)
+      g_assert_cmpint(unpack(packed->data, packed->len, sizes[i] - 1, bytes, sizes[i]), ==, QV_GZIP_CAP);
+  }
+}
+
+/* Protocol section 4: FLG 0, MTIME 0, OS 255, members of 1 MiB, and not a byte that depends on the portions. */
+static void test_writer_form(void)
+{
+  gsize n = 2 * QV_GZIP_MEMBER_BYTES + 100;
+  g_autofree guint8 *bytes = sample(n);
+  g_autoptr(GByteArray) packed = pack(bytes, n, G_MAXSIZE >> 1);
+  g_autoptr(GByteArray) pieces = pack(bytes, n, 4099);
+  g_assert_cmpmem(packed->data, packed->len, pieces->data, pieces->len);
+  g_autoptr(GByteArray) members = g_byte_array_new();
+  g_autoptr(QvGzipCompressor) compressor = qv_gzip_compressor_new();
+  for (gsize at = 0; at < n; at += QV_GZIP_MEMBER_BYTES) {
+    gsize part = MIN(QV_GZIP_MEMBER_BYTES, n - at), bound = qv_gzip_member_bound(compressor, part);
+    g_autofree guint8 *out = g_malloc(bound);
+    gsize out_n = qv_gzip_member(compressor, bytes + at, part, out, bound);
+    static const guint8 head[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0};
+    g_assert_cmpmem(out, sizeof head, head, sizeof head);
+    g_assert_cmpuint(out[9], ==, 255);
+    g_byte_array_append(members, out, (guint)out_n);
+  }
+  g_assert_cmpmem(members->data, members->len, packed->data, packed->len);
+}
+
+static void test_refused(void)
+{
+  g_autofree guint8 *bytes = sample(5000);
+  g_autoptr(GByteArray) good = pack(bytes, 5000, 5000);
+  static const struct {
+    gssize at; /* from the end where negative */
+    guint8 flip;
+    QvGzipReason reason;
+  } damage[] = {
+    {0, 1, QV_GZIP_MAGIC},   {1, 1, QV_GZIP_MAGIC},  {2, 15, QV_GZIP_METHOD}, {3, 1, QV_GZIP_FLAGS},  {3, 2, QV_GZIP_FLAGS},
+    {3, 4, QV_GZIP_FLAGS},   {3, 8, QV_GZIP_FLAGS},  {3, 16, QV_GZIP_FLAGS},  {3, 32, QV_GZIP_FLAGS}, {3, 128, QV_GZIP_FLAGS},
+    {10, 6, QV_GZIP_DEFLATE}, {-8, 1, QV_GZIP_CRC},  {-5, 128, QV_GZIP_CRC},  {-4, 1, QV_GZIP_LENGTH}, {-1, 1, QV_GZIP_LENGTH},
+  };
+  for (gsize i = 0; i < G_N_ELEMENTS(damage); i++) {
+    g_autofree guint8 *bad = g_memdup2(good->data, good->len);
+    bad[damage[i].at < 0 ? (gssize)good->len + damage[i].at : damage[i].at] ^= damage[i].flip;
+    QvGzipReason reason = unpack(bad, good->len, 1 << 20, bytes, 5000);
+    if (reason != damage[i].reason)
+      g_error("at %d: %s", (int)damage[i].at, qv_gzip_reason_name(reason));
+  }
+  for (guint n = 0; n < good->len; n += n < 40 || n > good->len - 40 ? 1 : 97) {
+    g_autoptr(GByteArray) out = g_byte_array_new();
+    g_assert_cmpint(unpack_in(good->data, n, G_MAXSIZE, 4096, 1 << 20, out), ==, QV_GZIP_TRUNCATED);
+  }
+}
+
+static void test_members(void)
+{
+  g_autofree guint8 *bytes = sample(3000);
+  g_autoptr(GByteArray) one = pack(bytes, 1000, 1000);
+  g_autoptr(GByteArray) two = pack(bytes + 1000, 2000, 77);
+  g_autoptr(GByteArray) none = pack(bytes, 0, 1);
+  g_autoptr(GByteArray) all = g_byte_array_new();
+  g_byte_array_append(all, one->data, one->len);
+  g_byte_array_append(all, none->data, none->len);
+  g_byte_array_append(all, two->data, two->len);
+  g_assert_cmpint(unpack(all->data, all->len, 3000, bytes, 3000), ==, QV_GZIP_OK);
+  g_assert_cmpint(unpack(all->data, all->len, 2999, bytes, 3000), ==, QV_GZIP_CAP);
+  g_byte_array_append(all, (const guint8 *)"x", 1);
+  g_assert_cmpint(unpack(all->data, all->len, 1 << 20, bytes, 3000), ==, QV_GZIP_MAGIC);
+  g_byte_array_set_size(all, all->len - 1);
+  g_byte_array_append(all, (const guint8 *)"\0\0", 2);
+  g_assert_cmpint(unpack(all->data, all->len, 1 << 20, bytes, 3000), ==, QV_GZIP_MAGIC);
+  g_byte_array_set_size(all, all->len - 2);
+  g_byte_array_append(all, one->data, 9);
+  g_assert_cmpint(unpack(all->data, all->len, 1 << 20, bytes, 3000), ==, QV_GZIP_TRUNCATED);
+}
+
+/* 64 MiB of zeros in 64 KiB: the cap stops it at its own size. */
+static void test_bomb(void)
+{
+  gsize n = 64 << 20;
+  g_autofree guint8 *zeros = g_malloc0(n);
+  g_autoptr(GByteArray) packed = pack(zeros, n, n);
+  g_assert_cmpuint(packed->len, <, 1 << 19);
+  g_autoptr(GByteArray) out = g_byte_array_new();
+  g_assert_cmpint(unpack_in(packed->data, packed->len, G_MAXSIZE, 65536, 100000, out), ==, QV_GZIP_CAP);
+  g_assert_cmpuint(out->len, <=, 100000);
+}
+
+static void test_gerror(void)
+{
+  g_autoptr(GError) error = NULL;
+  qv_gzip_set_error(&error, QV_GZIP_CRC, "snapshot");
+  g_assert_error(error, QV_ERROR, QV_ERROR_FORMAT);
+  g_assert_cmpstr(error->message, ==, "snapshot: wrong CRC");
+  g_clear_error(&error);
+  qv_gzip_set_error(&error, QV_GZIP_CAP, "snapshot");
+  g_assert_error(error, QV_ERROR, QV_ERROR_LIMIT);
+}
+
+int main(int argc, char **argv)
+{
+  g_test_init(&argc, &argv, NULL);
+  g_test_add_func("/gzip/round-trip", test_round_trip);
+  g_test_add_func("/gzip/writer-form", test_writer_form);
+  g_test_add_func("/gzip/refused", test_refused);
+  g_test_add_func("/gzip/members", test_members);
+  g_test_add_func("/gzip/bomb", test_bomb);
+  g_test_add_func("/gzip/gerror", test_gerror);
+  return g_test_run();
+}
