@@ -34,12 +34,23 @@ step() { # text, command…
   if "$@"; then note ok "$text"; else note "not ok" "$text"; return 1; fi
 }
 
+# For what reaches over the network: three attempts.
+attempt() { # command…
+  local i
+  for i in 1 2 3; do
+    if "$@"; then return 0; fi
+    echo "attempt $i failed: $*" >&2
+    sleep 5
+  done
+  return 1
+}
+
 build() { # folder, meson options…
   local folder=build/$1
   shift
   if [ ! -f "$folder/build.ninja" ]; then meson setup "$folder" "$@" >"$results/setup.log" 2>&1 ||
     { tail -n 30 "$results/setup.log"; return 1; }; fi
-  ninja -j2 -C "$folder" >"$results/build.log" 2>&1 || { grep -m 5 -A 12 FAILED "$results/build.log"; return 1; }
+  ninja -C "$folder" >"$results/build.log" 2>&1 || { grep -m 5 -A 12 FAILED "$results/build.log"; return 1; }
 }
 
 build_release() { build release --buildtype=release -Ddebug=true; }
@@ -61,9 +72,9 @@ run() { # folder, name of the log, processes, suites and options…
 prepare_systems() {
   build_release || return 1
   if [ -f tests/interop/package-lock.json ] && [ ! -f tests/interop/node_modules/.package-lock.json ]; then
-    (cd tests/interop && npm ci --no-audit --no-fund --ignore-scripts --loglevel=error) || return 1
+    attempt npm --prefix tests/interop ci --no-audit --no-fund --ignore-scripts --loglevel=error || return 1
   fi
-  if [ -x scripts/test-image.sh ]; then scripts/test-image.sh; fi
+  attempt scripts/test-image.sh
 }
 
 lane_lint() {
