@@ -62,7 +62,7 @@ static char *stage_text(const QuavonProgress *now, gboolean moving)
                : g_strdup("packing");
   case QUAVON_STAGE_PACKED: {
     g_autofree char *size = bytes_text(now->total);
-    return g_strdup_printf("packed %" G_GINT64_FORMAT " files, %s%s%s", now->done, size,
+    return g_strdup_printf("packed %" G_GINT64_FORMAT " file%s, %s%s%s", now->done, now->done == 1 ? "" : "s", size,
                            now->detail != NULL ? "; left out: " : "", now->detail != NULL ? now->detail : "");
   }
   case QUAVON_STAGE_SENDING:

@@ -155,7 +155,8 @@ static gboolean write_artefacts(const QuavonResult *result, const QuavonPayload 
     return FALSE;
   }
   if (!options->quiet) {
-    qv_complain("%zu artefacts in %s", quavon_result_artefacts_n(result), options->output);
+    size_t n = quavon_result_artefacts_n(result);
+    qv_complain("%zu artefact%s in %s", n, n == 1 ? "" : "s", options->output);
     if (quavon_result_artefacts_dropped(result) > 0)
       qv_complain("%" G_GINT64_FORMAT " artefacts were over the limits and dropped",
                   quavon_result_artefacts_dropped(result));

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "embedded_run.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <glib/gstdio.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../../unit/client/tree.h"
+
+enum { POLL_US = 50000, NOBODY = 65534 };
+
+gboolean run_possible(void)
+{
+  if (geteuid() == 0)
+    return TRUE;
+  g_test_skip("sandboxes need root");
+  return FALSE;
+}
+
+Run *run_new(void)
+{
+  Run *run = g_new0(Run, 1);
+  run->dir = tree_new();
+  run->repo = tree_path(run->dir, "repo");
+  tree_write(run->dir, "repo/hello.txt", "hello\n", 0644);
+  return run;
+}
+
+static void forget_parts(Run *run)
+{
+  g_clear_pointer(&run->folder, g_free);
+  g_clear_pointer(&run->sandbox_id, g_free);
+  run->keeper = run->runner = run->valkey = 0;
+}
+
+void run_free(Run *run)
+{
+  g_assert_cmpint(run->pid, ==, 0);
+  forget_parts(run);
+  g_free(run->repo);
+  tree_free(run->dir);
+  g_free(run);
+}
+
+static char **environment(void)
+{
+  const char *images = g_getenv("QUAVON_TEST_IMAGES");
+  g_autofree char *lock = g_build_filename(images != NULL ? images : "build/test-images", "images.lock.json", NULL);
+  if (!g_file_test(lock, G_FILE_TEST_EXISTS))
+    g_error("%s is not there: scripts/test-image.sh makes it", lock);
+  char **env = g_environ_setenv(NULL, "PATH", g_getenv("PATH"), TRUE);
+  env = g_environ_setenv(env, "HOME", "/nonexistent", TRUE);
+  const char *asan = g_getenv("ASAN_OPTIONS");
+  if (asan != NULL)
+    env = g_environ_setenv(env, "ASAN_OPTIONS", asan, TRUE);
+  env = g_environ_setenv(env, "QUAVON_SANDBOX_DEFAULT_MEMORY_MIB", "256", TRUE);
+  env = g_environ_setenv(env, "QUAVON_SANDBOX_DEFAULT_WORK_MIB", "64", TRUE);
+  return g_environ_setenv(env, "QUAVON_SANDBOX_IMAGES_FILE", lock, TRUE);
+}
+
+typedef struct {
+  const char *out, *err;
+  GPid parent;
+  gboolean nobody;
+} Child;
+
+static void before_exec(gpointer data)
+{
+  const Child *child = data;
+  int out = open(child->out, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  int err = open(child->err, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  dup2(out, STDOUT_FILENO);
+  dup2(err, STDERR_FILENO);
+  if (child->nobody && (setgid(NOBODY) != 0 || setuid(NOBODY) != 0))
+    _exit(99);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != child->parent)
+    _exit(99);
+}
+
+static void start(Run *run, const char *program, const char *const *words, gboolean nobody)
+{
+  g_autofree char *out = tree_path(run->dir, "stdout");
+  g_autofree char *err = tree_path(run->dir, "stderr");
+  g_autoptr(GPtrArray) argv = g_ptr_array_new();
+  g_ptr_array_add(argv, (gpointer)program);
+  g_ptr_array_add(argv, (gpointer)"run");
+  for (; *words != NULL; words++)
+    g_ptr_array_add(argv, (gpointer)*words);
+  g_ptr_array_add(argv, NULL);
+  g_auto(GStrv) env = environment();
+  Child child = { out, err, getpid(), nobody };
+  g_autoptr(GError) error = NULL;
+  forget_parts(run);
+  g_spawn_async(run->repo, (char **)argv->pdata, env, G_SPAWN_DO_NOT_REAP_CHILD, before_exec, &child, &run->pid, &error);
+  g_assert_no_error(error);
+}
+
+static char *program_path(void)
+{
+  const char *build = g_getenv("QUAVON_BUILD_ROOT");
+  g_assert_nonnull(build);
+  return g_build_filename(build, "src", "cli", "quavon", NULL);
+}
+
+void run_start(Run *run, const char *const *words)
+{
+  g_autofree char *program = program_path();
+  start(run, program, words, FALSE);
+}
+
+void run_start_as_nobody(Run *run, const char *const *words)
+{
+  /* The build may lie where nobody has no access. */
+  g_autofree char *program = program_path();
+  g_autofree char *copy = tree_path(run->dir, "quavon");
+  tree_run("/", "cp", program, copy, NULL);
+  tree_run("/", "chmod", "-R", "a+rX", run->dir, NULL);
+  g_assert_cmpint(g_chmod(copy, 0755), ==, 0);
+  start(run, copy, words, TRUE);
+}
+
+int run_wait(Run *run)
+{
+  int status = 0;
+  for (gint64 until = g_get_monotonic_time() + RUN_DEADLINE_MS * 1000; g_get_monotonic_time() < until;
+       g_usleep(POLL_US)) {
+    if (waitpid(run->pid, &status, WNOHANG) == run->pid) {
+      run->pid = 0;
+      return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    }
+  }
+  g_autofree char *err = run_stderr(run);
+  g_error("quavon does not end; it said:\n%s", err);
+}
+
+int run_all(Run *run, const char *const *words)
+{
+  run_start(run, words);
+  return run_wait(run);
+}
+
+static char *slurp(const Run *run, const char *name)
+{
+  g_autofree char *path = tree_path(run->dir, name);
+  char *text = NULL;
+  return g_file_get_contents(path, &text, NULL, NULL) ? text : g_strdup("");
+}
+
+char *run_stdout(const Run *run)
+{
+  return slurp(run, "stdout");
+}
+
+char *run_stderr(const Run *run)
+{
+  return slurp(run, "stderr");
+}
+
+/* ── Its parts ── */
+
+static char *proc_read(int pid, const char *name, gsize *n)
+{
+  g_autofree char *path = g_strdup_printf("/proc/%d/%s", pid, name);
+  char *text = NULL;
+  *n = 0;
+  return g_file_get_contents(path, &text, n, NULL) ? text : NULL;
+}
+
+static int parent_of(int pid)
+{
+  gsize n = 0;
+  g_autofree char *text = proc_read(pid, "stat", &n);
+  const char *end = text != NULL ? strrchr(text, ')') : NULL;
+  int parent = 0;
+  return end != NULL && sscanf(end + 1, " %*c %d", &parent) == 1 ? parent : 0;
+}
+
+/* The word of the command line, counted from 0; NULL. */
+static char *word_of(int pid, guint index)
+{
+  gsize n = 0;
+  g_autofree char *text = proc_read(pid, "cmdline", &n);
+  for (gsize at = 0; text != NULL && at < n; at += strlen(text + at) + 1) {
+    if (index-- == 0)
+      return g_strdup(text + at);
+  }
+  return NULL;
+}
+
+typedef gboolean (*PidFunc)(int pid, gpointer data);
+
+static void each_pid(PidFunc func, gpointer data)
+{
+  g_autoptr(GDir) dir = g_dir_open("/proc", 0, NULL);
+  for (const char *name; (name = g_dir_read_name(dir)) != NULL;) {
+    int pid = g_ascii_isdigit(*name) ? atoi(name) : 0;
+    if (pid > 0 && func(pid, data))
+      return;
+  }
+}
+
+static gboolean see_part(int pid, gpointer data)
+{
+  Run *run = data;
+  int parent = parent_of(pid);
+  g_autofree char *program = word_of(pid, 0);
+  g_autofree char *verb = word_of(pid, 1);
+  if (program == NULL)
+    return FALSE;
+  if (parent == run->pid && g_strcmp0(verb, "_keeper") == 0) {
+    run->keeper = pid;
+    g_free(run->folder);
+    run->folder = word_of(pid, 2);
+  } else if (run->keeper != 0 && parent == run->keeper) {
+    if (g_str_has_suffix(program, "quavon-sandbox-runner"))
+      run->runner = pid;
+    else if (g_str_has_prefix(program, "valkey-server"))
+      run->valkey = pid;
+  }
+  return FALSE;
+}
+
+void run_await_step(Run *run)
+{
+  for (gint64 until = g_get_monotonic_time() + RUN_DEADLINE_MS * 1000; g_get_monotonic_time() < until;
+       g_usleep(POLL_US)) {
+    g_autofree char *err = run_stderr(run);
+    if (waitpid(run->pid, NULL, WNOHANG) == run->pid)
+      g_error("quavon ended too early; it said:\n%s", err);
+    each_pid(see_part, run); /* the keeper may have a higher pid than its children: the next round finds them */
+    if (strstr(err, "step 1 of 1") == NULL || run->runner == 0 || run->valkey == 0)
+      continue;
+    g_autofree char *runs = g_build_filename(run->folder, "state", "runs", NULL);
+    g_autoptr(GDir) dir = g_dir_open(runs, 0, NULL);
+    const char *name = dir != NULL ? g_dir_read_name(dir) : NULL;
+    if (name == NULL)
+      continue;
+    run->sandbox_id = g_strdup(name);
+    return;
+  }
+  g_autofree char *err = run_stderr(run);
+  g_error("the job does not run; quavon said:\n%s", err);
+}
+
+/* ── What is left ── */
+
+typedef struct {
+  const Run *run;
+  GString *found;
+} Leftovers;
+
+static gboolean see_process(int pid, gpointer data)
+{
+  Leftovers *left = data;
+  gsize n = 0, environ_n = 0;
+  g_autofree char *cmdline = proc_read(pid, "cmdline", &n);
+  g_autofree char *environ_text = proc_read(pid, "environ", &environ_n);
+  const char *folder = left->run->folder;
+  if ((cmdline != NULL && memmem(cmdline, n, folder, strlen(folder)) != NULL) ||
+      (environ_text != NULL && memmem(environ_text, environ_n, folder, strlen(folder)) != NULL))
+    g_string_append_printf(left->found, "process %d (%s)\n", pid, cmdline != NULL ? cmdline : "?");
+  return FALSE;
+}
+
+static const char *walked_id;
+static GString *walked_found;
+
+static int see_cgroup(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+  if (type == FTW_D && strstr(path + ftw->base, walked_id) != NULL)
+    g_string_append_printf(walked_found, "cgroup %s\n", path);
+  return 0;
+}
+
+static char *leftovers(const Run *run)
+{
+  g_autoptr(GString) found = g_string_new(NULL);
+  Leftovers left = { run, found };
+  if (g_file_test(run->folder, G_FILE_TEST_EXISTS))
+    g_string_append_printf(found, "folder %s\n", run->folder);
+  each_pid(see_process, &left);
+  walked_id = run->sandbox_id;
+  walked_found = found;
+  nftw("/sys/fs/cgroup", see_cgroup, 32, FTW_PHYS);
+  g_autofree char *mounts = NULL;
+  if (g_file_get_contents("/proc/self/mountinfo", &mounts, NULL, NULL) && strstr(mounts, run->folder) != NULL)
+    g_string_append(found, "a mount\n");
+  return g_string_free(g_steal_pointer(&found), FALSE);
+}
+
+void run_expect_nothing_left(const Run *run)
+{
+  g_assert_nonnull(run->folder);
+  g_autofree char *found = NULL;
+  for (gint64 until = g_get_monotonic_time() + RUN_DEADLINE_MS * 1000; g_get_monotonic_time() < until;
+       g_usleep(POLL_US)) {
+    g_free(found);
+    found = leftovers(run);
+    if (*found == '\0')
+      return;
+  }
+  g_error("left behind:\n%s", found);
+}

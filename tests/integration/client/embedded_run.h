@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `quavon run` without VALKEY_URL as a program under test: started, watched, killed in parts, and what it leaves. */
+#pragma once
+
+#include <glib.h>
+
+enum { RUN_DEADLINE_MS = 240000 };
+
+typedef struct {
+  char *dir;  /* scratch; repo, out, stdout, stderr lie below */
+  char *repo;
+  GPid pid;   /* 0: ended */
+  /* Once a job runs: */
+  char *folder; /* the keeper's, /run/quavon-… */
+  char *sandbox_id;
+  GPid keeper, runner, valkey;
+} Run;
+
+/* FALSE, and the test skipped, where the machine cannot run sandboxes (not root). */
+gboolean run_possible(void);
+
+Run *run_new(void);
+void run_free(Run *run);
+
+/* Starts `quavon run` with these words behind it (NULL at the end), in the repository. */
+void run_start(Run *run, const char *const *words);
+/* The same with a program and an environment of its own; as nobody. */
+void run_start_as_nobody(Run *run, const char *const *words);
+/* Waits for its end: exit status, or 128 + signal. */
+int run_wait(Run *run);
+/* Both. */
+int run_all(Run *run, const char *const *words);
+
+char *run_stdout(const Run *run);
+char *run_stderr(const Run *run);
+
+/* Waits until its command runs in the sandbox, and finds folder and processes. */
+void run_await_step(Run *run);
+
+/* Waits until nothing of it is left: folder, processes, cgroups, mounts. */
+void run_expect_nothing_left(const Run *run);
