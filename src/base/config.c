@@ -333,3 +333,42 @@ char *qv_config_markdown(void)
   }
   return g_string_free(text, FALSE);
 }
+
+/* In scdoc's text `_` marks underlining and a backquote is itself. */
+static void append_escaped(GString *text, const char *plain)
+{
+  for (; *plain != '\0'; plain++) {
+    if (*plain == '_' || *plain == '*' || *plain == '\\')
+      g_string_append_c(text, '\\');
+    if (*plain != '`')
+      g_string_append_c(text, *plain);
+  }
+}
+
+char *qv_config_scdoc(void)
+{
+  GString *text = g_string_new(NULL);
+  QvConfigRow row;
+  for (guint i = 0; qv_config_row(i, &row); i++) {
+    g_autofree char *file = row.secret ? g_strconcat(row.name, "_FILE", NULL) : NULL;
+    g_string_append_c(text, '*');
+    append_escaped(text, row.name);
+    g_string_append(text, file != NULL ? "*, *" : "*");
+    if (file != NULL) {
+      append_escaped(text, file);
+      g_string_append_c(text, '*');
+    }
+    g_string_append(text, "\n\t");
+    append_escaped(text, row.doc);
+    if (strcmp(row.form, "any") != 0) {
+      g_string_append(text, ". Accepted: ");
+      append_escaped(text, row.form);
+    }
+    if (row.standard != NULL) {
+      g_string_append(text, ". Default: ");
+      append_escaped(text, row.standard);
+    }
+    g_string_append(text, ".\n\n");
+  }
+  return g_string_free(text, FALSE);
+}

@@ -42,6 +42,9 @@ char *qv_config_prefix(const char *pool);
 /* The table as Markdown, for docs/CONFIGURATION.md. Free with g_free. */
 char *qv_config_markdown(void);
 
+/* The same as scdoc's paragraphs, for man/quavon-environment.7.scd. Free with g_free. */
+char *qv_config_scdoc(void);
+
 /* The table as rows for help texts and man pages; i from 0, FALSE past the end. */
 typedef struct {
   const char *name;

@@ -148,22 +148,41 @@ static void test_table(void)
 }
 
 /* QUAVON_TEST_WRITE_DOCS=1 writes the page instead. */
-static void test_docs(void)
+static void expect_page(const char *folder, const char *name, const char *head, const char *table)
 {
-  g_autofree char *path = g_build_filename(g_getenv("QUAVON_SOURCE_ROOT"), "docs", "CONFIGURATION.md", NULL);
-  g_autofree char *table = qv_config_markdown();
-  g_autofree char *page = g_strconcat(
-    "<!-- SPDX-License-Identifier: Apache-2.0 -->\n"
-    "<!-- Written from src/base/config.def: QUAVON_TEST_WRITE_DOCS=1 meson test base/config -->\n"
-    "# Configuration\n\n"
-    "Environment variables, read once at start. An empty value counts as not set. An unknown `QUAVON_*` name and a\n"
-    "value that is not of the accepted form end the program with exit status 78 and a text that names the variable,\n"
-    "the problem and the accepted form. `A..B` is a whole number in that range.\n\n", table, NULL);
+  g_autofree char *path = g_build_filename(g_getenv("QUAVON_SOURCE_ROOT"), folder, name, NULL);
+  g_autofree char *page = g_strconcat(head, table, NULL);
   if (g_getenv("QUAVON_TEST_WRITE_DOCS") != NULL)
     g_assert_true(qv_fd_write_file(path, page, strlen(page), 0644, NULL));
   g_autofree char *found = NULL;
   g_assert_true(g_file_get_contents(path, &found, NULL, NULL));
   g_assert_cmpstr(found, ==, page);
+}
+
+static void test_docs(void)
+{
+  g_autofree char *markdown = qv_config_markdown();
+  g_autofree char *scdoc = qv_config_scdoc();
+  expect_page("docs", "CONFIGURATION.md",
+              "<!-- SPDX-License-Identifier: Apache-2.0 -->\n"
+              "<!-- Written from src/base/config.def: QUAVON_TEST_WRITE_DOCS=1 meson test base/config -->\n"
+              "# Configuration\n\n"
+              "Environment variables, read once at start. An empty value counts as not set. An unknown `QUAVON_*` name\n"
+              "and a value that is not of the accepted form end the program with exit status 78 and a text that names\n"
+              "the variable, the problem and the accepted form. `A..B` is a whole number in that range.\n\n",
+              markdown);
+  expect_page("man", "quavon-environment.7.scd",
+              "quavon-environment(7)\n\n"
+              "; SPDX-License-Identifier: Apache-2.0\n"
+              "; Written from src/base/config.def: QUAVON_TEST_WRITE_DOCS=1 meson test base/config\n\n"
+              "# NAME\n\n"
+              "quavon-environment - the variables that configure quavon(1) and quavon-sandbox-runner(8)\n\n"
+              "# DESCRIPTION\n\n"
+              "Read once at start. An empty value counts as not set. An unknown name that begins with QUAVON\\_ and a\n"
+              "value that is not of the accepted form end the program with exit status 78 and a text that names the\n"
+              "variable, the problem and the accepted form. A..B is a whole number in that range.\n\n"
+              "# VARIABLES\n\n",
+              scdoc);
 }
 
 int main(int argc, char **argv)
