@@ -4,7 +4,7 @@
 
 #include <glib.h>
 
-#define QV_TEST_DEADLINE_S 180
+#define QV_TEST_DEADLINE_S 120
 
 static inline gboolean qv_test_wake(gpointer unused)
 {

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A server, a producer and workers for the tests of the queue. */
+#pragma once
+
+#include "queue/producer.h"
+#include "queue/stores.h"
+#include "queue/worker.h"
+#include "support/loop.h"
+#include "support/proxy.h"
+#include "support/valkey.h"
+
+#define PREFIX "quavon-sandbox"
+#define P "quavon-sandbox:sandbox:"
+
+QvAddress *fixture_address(const char *url);
+/* The address of a relay, as that user. */
+QvAddress *fixture_proxied(QvTestValkey *valkey, QvTestProxy *proxy, const char *user);
+
+/* A worker that keeps what it is told. */
+typedef struct {
+  QvWorker *worker;
+  GPtrArray *jobs; /* QvFetchedJob, in progress, in the order of arrival */
+  guint fetched_n, lost_n, cancels_n, states_n;
+  QvFetchedJob *lost; /* the last one */
+  char *trouble;      /* the last error, NULL: none or over */
+  gboolean drained;
+} TestWorker;
+
+TestWorker *test_worker_new(QvAddress *address, guint concurrency, gint64 lock_ms, gint64 stalled_ms);
+void test_worker_free(TestWorker *t);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(TestWorker, test_worker_free)
+void test_worker_drain(TestWorker *t);
+/* Waits for the next job and takes it from the list. */
+QvFetchedJob *test_worker_next(TestWorker *t);
+/* Ends a job and waits for the outcome. */
+QvFinish test_worker_complete(TestWorker *t, QvFetchedJob *job, const char *json);
+QvFinish test_worker_fail(TestWorker *t, QvFetchedJob *job, const char *reason);
+QvFinish test_worker_release(TestWorker *t, QvFetchedJob *job);
+
+/* Adds with the producer and waits; an error ends the test. */
+QvAdd fixture_add(QvProducer *producer, const char *id, const char *data);
+gint64 fixture_count(QvProducer *producer);
+gboolean fixture_remove(QvProducer *producer, const char *id);
+/* "completed <text>", "failed <text>", "waiting", "active", "unknown". The caller's. */
+char *fixture_state(QvProducer *producer, const char *id);
+/* The events of the stream as "event k=v k=v" lines, without their ids, from the n-th on. The caller's. */
+char *fixture_events(QvTestValkey *valkey, guint from);
+/* Waits until valkey-cli answers that. */
+void fixture_wait_cli(QvTestValkey *valkey, const char *expected, const char *command, const char *key, const char *more);
