@@ -33,13 +33,13 @@ QUAVON_API const char *quavon_version(void);
 
 typedef enum {
   QUAVON_ERROR_SYSTEM = 1, /* the machine: a file, a missing program */
-  QUAVON_ERROR_CONFIG,     /* a setting or a job description that is not what it must be */
+  QUAVON_ERROR_CONFIG,     /* a setting or a job description that is not what it must be, a missing image */
   QUAVON_ERROR_FORMAT,     /* bytes that are not what they must be, a file that changed while read */
   QUAVON_ERROR_LIMIT,      /* over a named limit */
   QUAVON_ERROR_AUTH,       /* a signature, a digest or an identity that does not hold (`bad_result`) */
   QUAVON_ERROR_UNAVAILABLE,/* Valkey cannot be reached or refuses */
   QUAVON_ERROR_QUEUE_FULL, /* too many jobs wait: later */
-  QUAVON_ERROR_NOT_FOUND,  /* no such job, image, folder, revision */
+  QUAVON_ERROR_NOT_FOUND,  /* no such job, folder, revision */
   QUAVON_ERROR_REJECTED,   /* the job was not run: "rejected: <code>" or "stalled"; unsigned */
   QUAVON_ERROR_LOST,       /* no result in the time that the job could have taken */
   QUAVON_ERROR_CANCELLED,  /* the caller asked for it, before there was a result */

@@ -289,11 +289,9 @@ int quavon_submit(QuavonClient *client, const QuavonJob *description, QuavonProg
   ticket->job = job;
   ticket->key = qv_key_ref(qv_keyring_current(client->ring));
   QuavonErrorCode code = 0;
-  gboolean ok = complete(client, description, job, &cause);
-  if (ok && !rehearse(client, job, &cause)) {
+  gboolean ok = complete(client, description, job, &cause) && rehearse(client, job, &cause);
+  if (!ok)
     code = QUAVON_ERROR_CONFIG;
-    ok = FALSE;
-  }
   if (!ok || !submit(&reporter, description, ticket, &code, &cause)) {
     if (code != 0)
       qv_api_error_take_as(error, code, cause);

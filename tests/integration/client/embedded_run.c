@@ -44,12 +44,13 @@ void run_free(Run *run)
 {
   g_assert_cmpint(run->pid, ==, 0);
   forget_parts(run);
+  g_strfreev(run->extra);
   g_free(run->repo);
   tree_free(run->dir);
   g_free(run);
 }
 
-static char **environment(void)
+char **run_environment(const Run *run)
 {
   const char *images = g_getenv("QUAVON_TEST_IMAGES");
   g_autofree char *lock = g_build_filename(images != NULL ? images : "build/test-images", "images.lock.json", NULL);
@@ -62,7 +63,17 @@ static char **environment(void)
     env = g_environ_setenv(env, "ASAN_OPTIONS", asan, TRUE);
   env = g_environ_setenv(env, "QUAVON_SANDBOX_DEFAULT_MEMORY_MIB", "256", TRUE);
   env = g_environ_setenv(env, "QUAVON_SANDBOX_DEFAULT_WORK_MIB", "64", TRUE);
-  return g_environ_setenv(env, "QUAVON_SANDBOX_IMAGES_FILE", lock, TRUE);
+  env = g_environ_setenv(env, "QUAVON_SANDBOX_IMAGES_FILE", lock, TRUE);
+  for (guint i = 0; run->extra != NULL && run->extra[i] != NULL; i++) {
+    g_auto(GStrv) pair = g_strsplit(run->extra[i], "=", 2);
+    env = g_environ_setenv(env, pair[0], pair[1], TRUE);
+  }
+  return env;
+}
+
+void run_setenv(Run *run, const char *name, const char *value)
+{
+  run->extra = g_environ_setenv(run->extra, name, value, TRUE);
 }
 
 typedef struct {
@@ -85,17 +96,18 @@ static void before_exec(gpointer data)
     _exit(99);
 }
 
-static void start(Run *run, const char *program, const char *const *words, gboolean nobody)
+static void start(Run *run, const char *program, const char *verb, const char *const *words, gboolean nobody)
 {
   g_autofree char *out = tree_path(run->dir, "stdout");
   g_autofree char *err = tree_path(run->dir, "stderr");
   g_autoptr(GPtrArray) argv = g_ptr_array_new();
   g_ptr_array_add(argv, (gpointer)program);
-  g_ptr_array_add(argv, (gpointer)"run");
+  if (verb != NULL)
+    g_ptr_array_add(argv, (gpointer)verb);
   for (; *words != NULL; words++)
     g_ptr_array_add(argv, (gpointer)*words);
   g_ptr_array_add(argv, NULL);
-  g_auto(GStrv) env = environment();
+  g_auto(GStrv) env = run_environment(run);
   Child child = { out, err, getpid(), nobody };
   g_autoptr(GError) error = NULL;
   forget_parts(run);
@@ -113,7 +125,13 @@ static char *program_path(void)
 void run_start(Run *run, const char *const *words)
 {
   g_autofree char *program = program_path();
-  start(run, program, words, FALSE);
+  start(run, program, "run", words, FALSE);
+}
+
+void run_start_verb(Run *run, const char *const *words)
+{
+  g_autofree char *program = program_path();
+  start(run, program, NULL, words, FALSE);
 }
 
 void run_start_as_nobody(Run *run, const char *const *words)
@@ -124,7 +142,7 @@ void run_start_as_nobody(Run *run, const char *const *words)
   tree_run("/", "cp", program, copy, NULL);
   tree_run("/", "chmod", "-R", "a+rX", run->dir, NULL);
   g_assert_cmpint(g_chmod(copy, 0755), ==, 0);
-  start(run, copy, words, TRUE);
+  start(run, copy, "run", words, TRUE);
 }
 
 int run_wait(Run *run)
@@ -162,6 +180,12 @@ char *run_stdout(const Run *run)
 char *run_stderr(const Run *run)
 {
   return slurp(run, "stderr");
+}
+
+int run_all_verb(Run *run, const char *const *words)
+{
+  run_start_verb(run, words);
+  return run_wait(run);
 }
 
 /* ── Its parts ── */

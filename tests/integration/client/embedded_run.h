@@ -10,6 +10,7 @@ typedef struct {
   char *dir;  /* scratch; repo, out, stdout, stderr lie below */
   char *repo;
   GPid pid;   /* 0: ended */
+  char **extra; /* NAME=VALUE, beside the environment that every run has */
   /* Once a job runs: */
   char *folder; /* the keeper's, /run/quavon-… */
   char *sandbox_id;
@@ -22,14 +23,19 @@ gboolean run_possible(void);
 Run *run_new(void);
 void run_free(Run *run);
 
-/* Starts `quavon run` with these words behind it (NULL at the end), in the repository. */
+/* Starts `quavon run` with these words behind it (NULL at the end), in the repository; or quavon with another verb. */
 void run_start(Run *run, const char *const *words);
+void run_start_verb(Run *run, const char *const *words);
 /* The same with a program and an environment of its own; as nobody. */
 void run_start_as_nobody(Run *run, const char *const *words);
 /* Waits for its end: exit status, or 128 + signal. */
 int run_wait(Run *run);
 /* Both. */
 int run_all(Run *run, const char *const *words);
+int run_all_verb(Run *run, const char *const *words);
+void run_setenv(Run *run, const char *name, const char *value);
+/* The environment of quavon; for other programs of the same world. */
+char **run_environment(const Run *run);
 
 char *run_stdout(const Run *run);
 char *run_stderr(const Run *run);

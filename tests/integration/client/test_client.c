@@ -373,7 +373,7 @@ static void test_bad_descriptions(Fixture *f, gconstpointer data)
   quavon_job_set_folder(no_image, f->repo);
   quavon_job_add_step(no_image, "run", (const char *const[]){ "true", NULL });
   g_assert_cmpint(quavon_submit(f->client, no_image, NULL, NULL, job_id, &error), ==, -1);
-  expect(&error, QUAVON_ERROR_NOT_FOUND, "quavon images build base");
+  expect(&error, QUAVON_ERROR_CONFIG, "quavon images build base");
   quavon_job_free(no_image);
   g_assert_null(quavon_wait(f->client, "not-an-id", NULL, NULL, &error));
   expect(&error, QUAVON_ERROR_NOT_FOUND, "UUID");

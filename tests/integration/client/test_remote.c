@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The verbs of quavon with a Valkey and a runner that are there: detach, wait, result, cancel. */
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../../unit/client/tree.h"
+#include "embedded_run.h"
+#include "support/valkey.h"
+
+#define WORDS(...) ((const char *const[]){ __VA_ARGS__, NULL })
+
+typedef struct {
+  QvTestValkey *valkey;
+  Run *run;
+  GPid runner;
+} Fixture;
+
+static void before_exec(gpointer data)
+{
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  int fd = open(data, O_WRONLY | O_CREAT | O_APPEND, 0600);
+  dup2(fd, STDERR_FILENO);
+}
+
+static void start_runner(Fixture *f)
+{
+  g_autofree char *program =
+      g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "src", "runner", "quavon-sandbox-runner", NULL);
+  g_autofree char *log = tree_path(f->run->dir, "runner.log");
+  char **env = run_environment(f->run);
+  env = g_environ_setenv(env, "VALKEY_URL", qv_test_valkey_url(f->valkey, "sandbox"), TRUE);
+  env = g_environ_setenv(env, "QUAVON_SANDBOX_BACKEND", "runsc", TRUE);
+  env = g_environ_setenv(env, "QUAVON_SANDBOX_GRACE_MS", "0", TRUE);
+  const char *argv[] = { program, NULL };
+  g_autoptr(GError) error = NULL;
+  g_spawn_async("/", (char **)argv, env, G_SPAWN_DO_NOT_REAP_CHILD, before_exec, log, &f->runner, &error);
+  g_strfreev(env);
+  g_assert_no_error(error);
+}
+
+static void set_up(Fixture *f, gconstpointer data)
+{
+  f->valkey = qv_test_valkey_start(QV_TEST_VALKEY_PLAIN);
+  f->run = run_new();
+  g_autofree char *key = tree_path(f->run->dir, "pool.key");
+  g_autofree char *state = tree_path(f->run->dir, "s");
+  tree_mkdir(f->run->dir, "s");
+  g_assert_cmpint(run_all_verb(f->run, WORDS("keygen", key)), ==, 0);
+  run_setenv(f->run, "VALKEY_URL", qv_test_valkey_url(f->valkey, "worker"));
+  run_setenv(f->run, "QUAVON_SANDBOX_SIGNING_KEY_FILE", key);
+  run_setenv(f->run, "QUAVON_SANDBOX_STATE_DIR", state);
+}
+
+static void tear_down(Fixture *f, gconstpointer data)
+{
+  if (f->runner != 0) {
+    int status = 0;
+    kill(f->runner, SIGTERM);
+    g_assert_cmpint(waitpid(f->runner, &status, 0), ==, f->runner);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+      g_autofree char *log = tree_path(f->run->dir, "runner.log");
+      g_autofree char *text = NULL;
+      g_file_get_contents(log, &text, NULL, NULL);
+      g_error("the runner ended with %x:\n%s", (unsigned)status, text);
+    }
+  }
+  run_free(f->run);
+  qv_test_valkey_free(f->valkey);
+}
+
+static void expect(Fixture *f, int status, const char *const *words)
+{
+  int is = run_all_verb(f->run, words);
+  if (is == status)
+    return;
+  g_autofree char *err = run_stderr(f->run);
+  g_error("`quavon %s` ended with %d, not %d; it said:\n%s", words[0], is, status, err);
+}
+
+static char *detach(Fixture *f, const char *command)
+{
+  expect(f, 0, WORDS("run", "--detach", "--artefact", "out", "--", "sh", "-c", command));
+  char *id = run_stdout(f->run);
+  g_assert_cmpuint(strlen(g_strchomp(id)), ==, 36);
+  return id;
+}
+
+static void test_detach(Fixture *f, gconstpointer data)
+{
+  if (!run_possible())
+    return;
+  g_autofree char *id = detach(f, "echo said; echo made > out; exit 5");
+  expect(f, 75, WORDS("result", id)); /* there is no runner yet */
+  start_runner(f);
+  g_autofree char *out = tree_path(f->run->dir, "out");
+  expect(f, 5, WORDS("wait", id));
+  g_autofree char *log = run_stdout(f->run);
+  g_assert_cmpstr(log, ==, "said\n");
+  expect(f, 5, WORDS("result", "--json", id));
+  g_autofree char *json = run_stdout(f->run);
+  g_assert_nonnull(strstr(json, "\"code\":\"step_failed\""));
+  expect(f, 5, WORDS("result", "--output", out, id)); /* the artefact was kept: wait had nowhere to put it */
+  g_autofree char *path = tree_path(out, "out");
+  g_autofree char *text = NULL;
+  g_assert_true(g_file_get_contents(path, &text, NULL, NULL));
+  g_assert_cmpstr(text, ==, "made\n");
+  expect(f, 5, WORDS("result", "--logs", "--raw", "--quiet", id)); /* its payload has been fetched and removed */
+  g_autofree char *err = run_stderr(f->run);
+  g_assert_nonnull(strstr(err, "gone"));
+  g_autofree char *left = qv_test_valkey_cli(f->valkey, "KEYS", "quavon-sandbox:blob:*", NULL);
+  g_assert_cmpstr(left, ==, "");
+}
+
+static void test_cancel(Fixture *f, gconstpointer data)
+{
+  if (!run_possible())
+    return;
+  start_runner(f);
+  g_autofree char *id = detach(f, "sleep 1000");
+  expect(f, 0, WORDS("cancel", id));
+  expect(f, 130, WORDS("wait", "--quiet", id));
+  expect(f, 66, WORDS("cancel", "00000000-0000-4000-8000-000000000000"));
+}
+
+static void test_no_valkey(Fixture *f, gconstpointer data)
+{
+  g_autofree char *id = detach(f, "true");
+  qv_test_valkey_kill(f->valkey);
+  expect(f, 69, WORDS("run", "true"));
+  expect(f, 69, WORDS("wait", id));
+}
+
+int main(int argc, char **argv)
+{
+  g_test_init(&argc, &argv, NULL);
+  g_test_add("/remote/detach", Fixture, NULL, set_up, test_detach, tear_down);
+  g_test_add("/remote/cancel", Fixture, NULL, set_up, test_cancel, tear_down);
+  g_test_add("/remote/no-valkey", Fixture, NULL, set_up, test_no_valkey, tear_down);
+  return g_test_run();
+}
