@@ -34,15 +34,44 @@ static bool equals_ignoring_case(const char *part, size_t n, const char *lower)
   return true;
 }
 
+/* Code points that some file systems leave out of a name before they compare it (HFS+, as git's
+ * protectHFS lists them): zero-width and direction marks. */
+static bool is_ignored(uint32_t c)
+{
+  return (c >= 0x200c && c <= 0x200f) || (c >= 0x202a && c <= 0x202e) || (c >= 0x206a && c <= 0x206f) || c == 0xfeff;
+}
+
+/* PART, which is UTF-8, without those: its length in OUT, or SIZE_MAX where it is longer than CAP. */
+static size_t without_ignored(const char *part, size_t n, char *out, size_t cap)
+{
+  size_t out_n = 0;
+  for (size_t i = 0; i < n;) {
+    uint32_t c;
+    size_t c_n = qv_text_char((const uint8_t *)part + i, n - i, &c);
+    if (c_n == 0 || (!is_ignored(c) && out_n + c_n > cap))
+      return SIZE_MAX;
+    if (!is_ignored(c)) {
+      memcpy(out + out_n, part + i, c_n);
+      out_n += c_n;
+    }
+    i += c_n;
+  }
+  return out_n;
+}
+
 /* A folder that git would read its configuration from, also where the file system ignores letter case,
- * dots and blanks at the end of a name, or keeps short names beside long ones. */
+ * zero-width characters, dots and blanks at the end of a name, or keeps short names beside long ones. */
 static bool is_git(const char *part, size_t n, bool portable)
 {
-  if (portable && equals_ignoring_case(part, n, "git~1"))
+  char plain[QV_TAR_PART_BYTES_MAX];
+  size_t plain_n = without_ignored(part, n, plain, sizeof plain);
+  if (plain_n == SIZE_MAX)
+    return false;
+  if (portable && equals_ignoring_case(plain, plain_n, "git~1"))
     return true;
-  while (n > 0 && (part[n - 1] == ' ' || part[n - 1] == '.'))
-    n--;
-  return equals_ignoring_case(part, n, ".git");
+  while (plain_n > 0 && (plain[plain_n - 1] == ' ' || plain[plain_n - 1] == '.'))
+    plain_n--;
+  return equals_ignoring_case(plain, plain_n, ".git");
 }
 
 static QvTarReason check_part(const char *part, size_t n, bool portable)

@@ -84,6 +84,8 @@ QvEntryOutput *qv_entry_output_new(const QvEntryOutputSpec *spec, const QvEntryO
 {
   g_assert(spec->steps_n <= QV_JOB_STEPS_MAX);
   QvEntryOutput *output = g_new0(QvEntryOutput, 1);
+  /* jansson opens a file for its first object's seed: now, before a process that shuts itself in feeds bytes. */
+  json_object_seed(0);
   output->spec = *spec;
   output->sink = *sink;
   output->user = user;

@@ -156,6 +156,8 @@ void qv_result_apply(QvResult *result, const QvJob *job, const QvRunFacts *run)
   qv_entry_facts_clear(&result->facts);
   if (run->end == QV_RUN_COMPLETE)
     qv_entry_facts_copy(run->facts, &result->facts);
+  else
+    g_clear_pointer(&result->payload, g_free);
 }
 
 static json_t *build_usage(const QvResult *result)

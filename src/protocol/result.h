@@ -114,7 +114,8 @@ QvResult *qv_result_new(const QvJob *job, const char *job_sha256, const char *ru
 void qv_result_free(QvResult *result);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvResult, qv_result_free)
 
-/* Sets status and code (and usage.oom) and copies the facts. */
+/* Sets status and code (and usage.oom) and copies the facts; without a complete stream there are none, and a payload
+ * that was set is dropped: its code was never checked. */
 void qv_result_apply(QvResult *result, const QvJob *job, const QvRunFacts *run);
 
 json_t *qv_result_build(const QvResult *result);
