@@ -91,7 +91,6 @@ static gboolean reap_run(QvRunscSandbox *s, gint64 until_ms, GError **error)
 
 typedef struct {
   char name[16];
-  char state;
   pid_t session;
 } Child;
 
@@ -106,7 +105,7 @@ static gboolean read_child(gint pid, Child *child)
   const char *name = text != NULL ? strchr(text, '(') : NULL;
   char *behind = text != NULL ? strrchr(text, ')') : NULL;
   if (name == NULL || behind == NULL ||
-      sscanf(behind, ") %c %d %d %d", &child->state, &ppid, &pgrp, &sid) != 4 || ppid != getpid())
+      sscanf(behind, ") %*c %d %d %d", &ppid, &pgrp, &sid) != 3 || ppid != getpid())
     return FALSE;
   *behind = '\0';
   g_strlcpy(child->name, name + 1, sizeof child->name);
@@ -127,37 +126,42 @@ static void reap_soon(gint pid, gint64 until_ms)
     g_usleep(PAUSE_MIN_US);
 }
 
+/* Orphans that had left their cgroups before anybody looked: of the session of a `runsc run` (0: of none), or
+ * with the name that runsc gives its sandbox and gofer (its own, until they execute), which have sessions of
+ * their own and end with it. */
+static gboolean is_orphan(const Child *child, const char *program, pid_t session)
+{
+  g_autofree char *own = g_path_get_basename(program);
+  if (strlen(own) >= sizeof child->name)
+    own[sizeof child->name - 1] = '\0'; /* as the kernel cuts it */
+  return (session > 0 && child->session == session) || strcmp(child->name, "exe") == 0 || strcmp(child->name, own) == 0;
+}
+
+static void reap_named(const char *program, pid_t session, gint64 until_ms)
+{
+  g_autoptr(GDir) proc = g_dir_open("/proc", 0, NULL);
+  for (const char *name = proc != NULL ? g_dir_read_name(proc) : NULL; name != NULL; name = g_dir_read_name(proc)) {
+    gint pid = atoi(name);
+    Child child;
+    if (pid > 1 && !qv_runsc_is_run(pid) && read_child(pid, &child) && is_orphan(&child, program, session))
+      reap_soon(pid, until_ms);
+  }
+}
+
 static void reap_orphans(QvRunscSandbox *s)
 {
   gint64 until_ms = qv_clock_mono_ms() + REAP_DEADLINE_MS;
   for (guint i = 0; i < s->seen_pids->len && have_children(); i++)
     reap_soon(g_array_index(s->seen_pids, gint, i), until_ms);
   g_array_set_size(s->seen_pids, 0);
-  if (!have_children())
-    return;
-  /* Those that had left the cgroups before we looked: of the session of `runsc run`, or with the name that runsc
-   * gives its sandbox and gofer, which have sessions of their own and end with it. */
-  g_autoptr(GDir) proc = g_dir_open("/proc", 0, NULL);
-  for (const char *name = proc != NULL ? g_dir_read_name(proc) : NULL; name != NULL; name = g_dir_read_name(proc)) {
-    gint pid = atoi(name);
-    Child child;
-    if (pid > 1 && read_child(pid, &child) && (child.session == s->session || strcmp(child.name, "exe") == 0))
-      reap_soon(pid, until_ms);
-  }
+  if (have_children())
+    reap_named(((QvRunscBackend *)s->head.backend)->program, s->session, until_ms);
 }
 
-void qv_runsc_reap_strangers(void)
+void qv_runsc_reap_strangers(QvRunscBackend *runsc)
 {
-  if (qv_runsc_has_living() || !have_children())
-    return;
-  g_autoptr(GDir) proc = g_dir_open("/proc", 0, NULL);
-  for (const char *name = proc != NULL ? g_dir_read_name(proc) : NULL; name != NULL; name = g_dir_read_name(proc)) {
-    gint pid = atoi(name);
-    Child child;
-    if (pid > 1 && read_child(pid, &child) && child.state == 'Z' &&
-        (strcmp(child.name, "exe") == 0 || strcmp(child.name, "runsc") == 0))
-      waitpid(pid, NULL, WNOHANG);
-  }
+  if (have_children())
+    reap_named(runsc->program, 0, 0);
 }
 
 gboolean qv_runsc_kill(QvSandbox *sandbox, GError **error)

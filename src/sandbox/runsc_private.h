@@ -70,13 +70,13 @@ QvSandbox *qv_runsc_start(QvBackend *backend, const QvSandboxRequest *request, Q
 gboolean qv_runsc_verify(QvSandbox *sandbox, GError **error);
 void qv_runsc_usage(QvSandbox *sandbox, QvSandboxUsage *usage);
 void qv_runsc_free_sandbox(QvSandbox *sandbox);
-/* Has this process a sandbox that was not freed? */
-gboolean qv_runsc_has_living(void);
+/* Is PID the `runsc run` of a sandbox of this process, to be reaped by that sandbox alone? */
+gboolean qv_runsc_is_run(pid_t pid);
 
 /* --- runsc_kill.c --- */
 gboolean qv_runsc_kill(QvSandbox *sandbox, GError **error);
 /* Signals the cgroups until they are empty and removes them. SEEN (may be NULL) collects the processes. */
 gboolean qv_runsc_empty_cgroup(QvCgroup *cgroup, GArray *seen, gint64 until_ms, GError **error);
 /* Reaps what a sandbox of a dead owner left among our children: where the runner is PID 1. */
-void qv_runsc_reap_strangers(void);
+void qv_runsc_reap_strangers(QvRunscBackend *runsc);
 gboolean qv_runsc_remove_cgroup(QvCgroup *cgroup, gint64 until_ms, GError **error);

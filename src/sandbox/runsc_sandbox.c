@@ -12,7 +12,7 @@
  * Counters are read before EXITED is told, so that the reason comes before the end. */
 #include <errno.h>
 #include <glib-unix.h>
-#include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -32,6 +32,8 @@
 #define OOM_RECHECK_MS 10
 #define OOM_RECHECKS 200
 #define DIAGNOSTICS_BYTES 8192
+#define STAT_BYTES_MAX 4096
+#define PF_EXITING 0x4u /* of the kernel's linux/sched.h */
 /* Exit statuses of runsc itself when it could not start: util.Fatalf and a usage error. */
 #define RUNSC_FATAL 128
 #define RUNSC_USAGE 2
@@ -158,13 +160,25 @@ static char *shown_stderr(QvRunscSandbox *s)
   return g_strdup("it said nothing");
 }
 
+/* A process that is ending, or a zombie, has left its cgroups and is no danger. */
+static gboolean is_ending(gint pid)
+{
+  unsigned flags;
+  gsize n;
+  g_autofree char *path = g_strdup_printf("/proc/%d/stat", pid);
+  g_autofree char *text = qv_fd_read_file(path, STAT_BYTES_MAX, &n, NULL);
+  const char *behind = text != NULL ? strrchr(text, ')') : NULL;
+  /* proc(5): state, ppid, pgrp, session, tty, tpgid, flags. */
+  return behind == NULL || sscanf(behind, ") %*c %*d %*d %*d %*d %*d %u", &flags) != 1 || (flags & PF_EXITING) != 0;
+}
+
 static void tell_started(QvRunscSandbox *s, gint pid)
 {
   g_autoptr(GArray) pids = qv_cgroup_pids(s->cgroup, NULL);
   if (pids != NULL)
     g_array_append_vals(s->seen_pids, pids->data, pids->len);
   /* What lives outside of the cgroups has no limits. */
-  if (!qv_cgroup_holds(s->cgroup, pid) && kill(pid, 0) == 0 && !qv_cgroup_holds(s->cgroup, pid)) {
+  if (!qv_cgroup_holds(s->cgroup, pid) && !is_ending(pid)) {
     fail(s, g_strdup_printf("runsc: the sandbox's process %d is not in its cgroups, so no limit holds", pid));
     return;
   }
@@ -249,33 +263,41 @@ static void source_free(gpointer data)
 
 /* The sandbox is a child of `runsc run`; when that is killed, the sandbox's zombie is to come to us, who reap
  * it, and not to an init that may not. Only while there are sandboxes: other orphans are not ours. */
-static guint living_n;
+static GPtrArray *living; /* of QvRunscSandbox; NULL: none */
 static int subreaper_before;
 
-static void living_add(void)
+static void living_add(QvRunscSandbox *s)
 {
-  if (living_n++ > 0)
+  if (living == NULL) {
+    living = g_ptr_array_new();
+    if (prctl(PR_GET_CHILD_SUBREAPER, &subreaper_before) != 0)
+      subreaper_before = 0;
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+  }
+  g_ptr_array_add(living, s);
+}
+
+static void living_remove(QvRunscSandbox *s)
+{
+  g_ptr_array_remove_fast(living, s);
+  if (living->len > 0)
     return;
-  if (prctl(PR_GET_CHILD_SUBREAPER, &subreaper_before) != 0)
-    subreaper_before = 0;
-  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  g_clear_pointer(&living, g_ptr_array_unref);
+  prctl(PR_SET_CHILD_SUBREAPER, subreaper_before);
 }
 
-static void living_remove(void)
+gboolean qv_runsc_is_run(pid_t pid)
 {
-  if (--living_n == 0)
-    prctl(PR_SET_CHILD_SUBREAPER, subreaper_before);
-}
-
-gboolean qv_runsc_has_living(void)
-{
-  return living_n > 0;
+  for (guint i = 0; living != NULL && i < living->len; i++)
+    if (((QvRunscSandbox *)living->pdata[i])->pid == pid)
+      return TRUE;
+  return FALSE;
 }
 
 static QvRunscSandbox *sandbox_new(QvBackend *backend, const char *id, QvSandboxFunc func, gpointer data)
 {
   QvRunscSandbox *s = g_new0(QvRunscSandbox, 1);
-  living_add();
+  living_add(s);
   s->head.backend = backend;
   s->head.id = g_strdup(id);
   s->head.stdin_fd = s->head.stdout_fd = -1;
@@ -410,6 +432,6 @@ void qv_runsc_free_sandbox(QvSandbox *sandbox)
   g_string_free(s->head.diagnostics, TRUE);
   g_free(s->head.failure);
   g_free(s->head.id);
+  living_remove(s);
   g_free(s);
-  living_remove();
 }

@@ -173,7 +173,7 @@ gboolean qv_runsc_sweep(QvBackend *backend, const char *sandbox_id, QvSweepRepor
     if (sandbox_id == NULL || strcmp(sandbox_id, id) == 0)
       sweep_one(runsc, id, report, &first);
   if (report->removed > 0)
-    qv_runsc_reap_strangers();
+    qv_runsc_reap_strangers(runsc);
   if (report->failed == 0)
     return TRUE;
   g_propagate_error(error, g_steal_pointer(&first));
