@@ -45,7 +45,7 @@ typedef struct {
   guint grace;          /* timer */
   guint abandon;        /* timer */
   gboolean drained, abandoned;
-  gboolean valkey_away;
+  gboolean queue_trouble, link_trouble; /* Valkey, seen from the worker and from the subscriber */
   gint64 said_at;       /* monotonic us */
   int status;
 } Supervisor;
@@ -271,20 +271,25 @@ static void on_cancel_seen(QvWorker *worker, QvFetchedJob *job, gpointer user)
   qv_job_run_look_for_cancel(user, job->id);
 }
 
+/* Two sources: the worker knows of refused scripts, the subscriber of a server that was never there. */
+static void say_valkey(Supervisor *self, gboolean *trouble, const GError *why)
+{
+  gboolean was_away = self->queue_trouble || self->link_trouble;
+  *trouble = why != NULL;
+  gint64 now = g_get_monotonic_time();
+  if (why != NULL && (!was_away || now - self->said_at > (gint64)QUIET_MS * 1000)) {
+    self->said_at = now;
+    qv_log(QV_LOG_WARNING, "Valkey gives no answer; trying again", "address", qv_address_display(self->address),
+           "error", why->message, NULL);
+  } else if (was_away && !self->queue_trouble && !self->link_trouble) {
+    qv_logf(QV_LOG_INFO, "Valkey answers again");
+  }
+}
+
 static void on_queue_state(QvWorker *worker, const GError *why, gpointer user)
 {
   Supervisor *self = user;
-  gint64 now = g_get_monotonic_time();
-  if (why == NULL) {
-    if (self->valkey_away)
-      qv_logf(QV_LOG_INFO, "Valkey answers again");
-    self->valkey_away = FALSE;
-  } else if (!self->valkey_away || now - self->said_at > QUIET_MS * 1000) {
-    qv_log(QV_LOG_WARNING, "Valkey gives no answer; trying again", "address", qv_address_display(self->address),
-           "error", why->message, NULL);
-    self->said_at = now;
-    self->valkey_away = TRUE;
-  }
+  say_valkey(self, &self->queue_trouble, why);
 }
 
 static void on_cancel_message(const char *channel, const char *text, gsize n, gpointer user)
@@ -294,12 +299,15 @@ static void on_cancel_message(const char *channel, const char *text, gsize n, gp
 
 static void on_cancel_ready(gpointer user)
 {
+  Supervisor *self = user;
+  say_valkey(self, &self->link_trouble, NULL);
   qv_job_run_look_for_cancel(user, NULL);
 }
 
 static void on_cancel_failed(const GError *why, gpointer user)
 {
-  qv_log(QV_LOG_DEBUG, "cancel messages do not come", "error", why->message, NULL);
+  Supervisor *self = user;
+  say_valkey(self, &self->link_trouble, why);
 }
 
 static void start_worker(Supervisor *self)

@@ -27,6 +27,7 @@ typedef struct {
   QvLimitsPolicy policy;
   QvImageRef image;
   GPid runner;      /* 0: none */
+  gboolean keeps_input; /* some jobs of this world are refused in a way that leaves their input */
 } World;
 
 enum { WORLD_DEADLINE_MS = 180000 };
@@ -34,6 +35,7 @@ enum { WORLD_DEADLINE_MS = 180000 };
 /* NULL, and the test skipped, where the machine cannot run sandboxes at all (not root). */
 World *world_new(QvTestValkeyFlags flags);
 void world_free(World *world);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(World, world_free)
 
 /* Starts a runner; EXTRA: NAME=VALUE, NULL at the end (may be NULL). Does not wait. */
 void world_start(World *world, const char *const *extra);
@@ -71,7 +73,7 @@ void world_expect_failed(World *world, const QvJob *job, const char *reason);
 /* The payload's log of step I (-1: setup). */
 char *world_payload_log(World *world, const QvJob *job, const QvResult *result, int step);
 
-/* Waits until no process, cgroup, folder of a sandbox and no input chunk is left. */
+/* Waits until no process, cgroup, folder of a sandbox and (unless keeps_input) no input chunk is left. */
 void world_expect_clean(World *world);
 /* valkey-cli as admin, for the few things that only an admin may. */
 gboolean world_key_exists(World *world, const char *key);

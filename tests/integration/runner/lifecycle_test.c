@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The runner's own life: drain and shutdown, kill -9 and the stalled path, Valkey away at the start and in the
+ * middle, reload, two tenants, images that go bad under a running runner. */
+#include <fcntl.h>
+#include <glib.h>
+#include <glib/gstdio.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/random.h"
+#include "protocol/images_lock.h"
+#include "world.h"
+
+#define PREFIX "quavon-sandbox"
+#define FAST_LOCKS "QUAVON_SANDBOX_LOCK_MS=5000", "QUAVON_SANDBOX_STALLED_MS=5000"
+
+/* Ends of a job in BullMQ's event stream: exactly one is right. */
+static guint ends_in_events(World *world, const char *id)
+{
+  g_autofree char *text = qv_test_valkey_cli(world->valkey, "XRANGE", PREFIX ":sandbox:events", "-", "+", NULL);
+  g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
+  guint n = 0;
+  gboolean end = FALSE;
+  for (char **line = lines; *line != NULL; line++) {
+    if (strcmp(*line, "event") == 0 && line[1] != NULL)
+      end = strcmp(line[1], "completed") == 0 || strcmp(line[1], "failed") == 0;
+    if (strcmp(*line, "jobId") == 0 && line[1] != NULL)
+      n += end && strcmp(line[1], id) == 0;
+  }
+  return n;
+}
+
+static void await_started(World *world, const QvJob *job)
+{
+  g_autofree char *line = g_strdup_printf("sandbox runs jobId=%s", job->job_id);
+  world_await_log(world, line);
+}
+
+static void test_drain(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  if (world == NULL)
+    return;
+  world_start(world, (const char *const[]){"QUAVON_SANDBOX_GRACE_MS=1800000", "QUAVON_SANDBOX_CONCURRENCY=1", NULL});
+  char sha256[65], other[65];
+  g_autoptr(QvJob) job = world_job(world, "sleep 3; echo done");
+  g_autoptr(QvJob) next = world_job(world, "true");
+  world_add(world, job, sha256);
+  await_started(world, job);
+  kill(world->runner, SIGTERM);
+  world_await_log(world, "draining: 1 jobs in progress");
+  world_add(world, next, other);
+  g_assert_cmpint(world_stop(world, 0), ==, 0);
+  g_autoptr(QvResult) result = world_result(world, job, sha256);
+  g_assert_cmpint(result->status, ==, QV_STATUS_SUCCEEDED);
+  world_await_state(world, next->job_id, QV_JOB_WAITING);
+  /* The next runner takes what was left waiting, under the same id. */
+  world_start(world, NULL);
+  g_autoptr(QvResult) later = world_result(world, next, other);
+  g_assert_cmpstr(later->runner_id, ==, result->runner_id);
+  world_expect_clean(world);
+}
+
+static void test_shutdown(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  if (world == NULL)
+    return;
+  world_start(world, (const char *const[]){"QUAVON_SANDBOX_GRACE_MS=100", NULL});
+  char sha256[65];
+  g_autoptr(QvJob) job = world_job(world, "sleep 1000");
+  world_add(world, job, sha256);
+  await_started(world, job);
+  g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
+  g_autoptr(QvResult) result = world_result(world, job, sha256);
+  g_assert_cmpstr(qv_code_text(result->code), ==, "shutdown");
+  world_expect_clean(world);
+}
+
+static void test_second_term(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  if (world == NULL)
+    return;
+  world_start(world, (const char *const[]){"QUAVON_SANDBOX_GRACE_MS=1800000", NULL});
+  char sha256[65];
+  g_autoptr(QvJob) job = world_job(world, "sleep 1000");
+  world_add(world, job, sha256);
+  await_started(world, job);
+  kill(world->runner, SIGTERM);
+  world_await_log(world, "draining");
+  g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
+  g_autoptr(QvResult) result = world_result(world, job, sha256);
+  g_assert_cmpstr(qv_code_text(result->code), ==, "shutdown");
+  world_expect_clean(world);
+}
+
+/* kill -9: the job is failed once, by the next start, and its input goes with it. */
+static void test_killed(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  if (world == NULL)
+    return;
+  const char *const fast[] = {FAST_LOCKS, NULL};
+  world_start(world, fast);
+  char sha256[65];
+  g_autoptr(QvJob) job = world_job(world, "sleep 1000");
+  world_add(world, job, sha256);
+  await_started(world, job);
+  g_assert_cmpint(world_stop(world, SIGKILL), ==, 128 + SIGKILL);
+  world_start(world, fast);
+  g_autofree char *text = NULL;
+  g_assert_cmpint(world_wait(world, job->job_id, &text), ==, QV_JOB_FAILED);
+  g_assert_cmpstr(text, ==, "stalled");
+  world_expect_clean(world);
+  g_assert_cmpuint(ends_in_events(world, job->job_id), ==, 1);
+  g_autoptr(QvJob) next = world_job(world, "true");
+  world_expect(world, next, NULL);
+}
+
+static GPid child_of(GPid parent, const char *word)
+{
+  g_autoptr(GDir) dir = g_dir_open("/proc", 0, NULL);
+  const char *name;
+  while ((name = g_dir_read_name(dir)) != NULL) {
+    g_autofree char *stat_file = g_strdup_printf("/proc/%s/stat", name);
+    g_autofree char *line_file = g_strdup_printf("/proc/%s/cmdline", name);
+    g_autofree char *stat_text = NULL, *line = NULL;
+    gsize n;
+    if (!g_ascii_isdigit(*name) || !g_file_get_contents(stat_file, &stat_text, NULL, NULL) ||
+        !g_file_get_contents(line_file, &line, &n, NULL))
+      continue;
+    char *close_paren = strrchr(stat_text, ')');
+    int ppid = 0;
+    if (close_paren == NULL || sscanf(close_paren + 2, "%*c %d", &ppid) != 1 || ppid != parent)
+      continue;
+    for (gsize i = 0; i < n; i += strlen(line + i) + 1) {
+      if (strcmp(line + i, word) == 0)
+        return atoi(name);
+    }
+  }
+  return 0;
+}
+
+/* The processes below the supervisor die: that job alone is lost. */
+static void test_processes_die(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  if (world == NULL)
+    return;
+  world_start(world, NULL);
+  static const struct {
+    const char *parent, *word, *code;
+  } rows[] = {{NULL, "job", "sandbox_lost"}, {"job", "unpack", "bad_output"}, {"job", "run", "sandbox_lost"}};
+  for (gsize i = 0; i < G_N_ELEMENTS(rows); i++) {
+    char sha256[65];
+    g_autoptr(QvJob) job = world_job(world, "sleep 1000");
+    world_add(world, job, sha256);
+    await_started(world, job);
+    GPid victim = child_of(world->runner, "job");
+    g_assert_cmpint(victim, >, 0);
+    if (rows[i].parent != NULL)
+      victim = child_of(victim, rows[i].word);
+    g_assert_cmpint(victim, >, 0);
+    kill(victim, SIGKILL);
+    g_autoptr(QvResult) result = world_result(world, job, sha256);
+    g_assert_cmpstr(qv_code_text(result->code), ==, rows[i].code);
+    world_expect_clean(world);
+  }
+  g_autoptr(QvJob) next = world_job(world, "true");
+  world_expect(world, next, NULL);
+}
+
+static void test_valkey_down_at_start(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PERSIST);
+  if (world == NULL)
+    return;
+  g_autoptr(QvJob) job = world_job(world, "true");
+  char sha256[65];
+  world_add(world, job, sha256);
+  qv_test_valkey_kill(world->valkey);
+  world_start(world, NULL);
+  world_await_log(world, "Valkey gives no answer");
+  qv_test_valkey_restart(world->valkey);
+  g_autoptr(QvResult) result = world_result(world, job, sha256);
+  g_assert_cmpint(result->status, ==, QV_STATUS_SUCCEEDED);
+  world_await_log(world, "Valkey answers again");
+}
+
+/* Away for less than the lock: the run goes on and its answer is taken. */
+static void test_valkey_away(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PERSIST);
+  if (world == NULL)
+    return;
+  world_start(world, (const char *const[]){"QUAVON_SANDBOX_LOCK_MS=600000", NULL});
+  g_autoptr(QvJob) job = world_job(world, "sleep 3; echo still here");
+  char sha256[65];
+  world_add(world, job, sha256);
+  await_started(world, job);
+  qv_test_valkey_kill(world->valkey);
+  world_await_log(world, "event=REPORT");
+  qv_test_valkey_restart(world->valkey);
+  g_autoptr(QvResult) result = world_result(world, job, sha256);
+  g_assert_cmpint(result->status, ==, QV_STATUS_SUCCEEDED);
+  g_autofree char *log = world_payload_log(world, job, result, 0);
+  g_assert_cmpstr(log, ==, "still here\n");
+  g_assert_cmpuint(ends_in_events(world, job->job_id), ==, 1);
+  world_expect_clean(world);
+}
+
+/* Away for longer: the sandbox is killed, nothing is said, and the job is failed once when Valkey is back. */
+static void test_lock_lost(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PERSIST);
+  if (world == NULL)
+    return;
+  world_start(world, (const char *const[]){FAST_LOCKS, NULL});
+  g_autoptr(QvJob) job = world_job(world, "sleep 1000");
+  char sha256[65];
+  world_add(world, job, sha256);
+  await_started(world, job);
+  qv_test_valkey_kill(world->valkey);
+  world_await_log(world, "job's lock is lost");
+  qv_test_valkey_restart(world->valkey);
+  g_autofree char *text = NULL;
+  g_assert_cmpint(world_wait(world, job->job_id, &text), ==, QV_JOB_FAILED);
+  g_assert_cmpstr(text, ==, "stalled");
+  g_assert_cmpuint(ends_in_events(world, job->job_id), ==, 1);
+  world_expect_clean(world);
+  g_autoptr(QvJob) next = world_job(world, "true");
+  world_expect(world, next, NULL);
+}
+
+static void test_reload(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  if (world == NULL)
+    return;
+  world_start(world, NULL);
+  g_autoptr(QvJob) before = world_job(world, "true");
+  world_expect(world, before, NULL);
+  /* A bad file changes nothing. */
+  g_autofree char *good = NULL;
+  gsize n;
+  g_assert_true(g_file_get_contents(world->key_file, &good, &n, NULL));
+  g_assert_true(qv_fd_write_file(world->key_file, "short\n", 6, 0600, NULL));
+  kill(world->runner, SIGHUP);
+  world_await_log(world, "reload failed");
+  g_autoptr(QvJob) still = world_job(world, "true");
+  world_expect(world, still, NULL);
+  /* Another key: the old one is unknown from then on. */
+  guint8 bytes[32];
+  qv_random_bytes(bytes, sizeof bytes);
+  g_autoptr(QvKey) key = qv_key_new(bytes, sizeof bytes);
+  g_autoptr(QvSecret) text = qv_key_format(key);
+  g_assert_true(qv_fd_write_file(world->key_file, qv_secret_bytes(text), qv_secret_len(text), 0600, NULL));
+  kill(world->runner, SIGHUP);
+  world_await_log(world, "keys and images were read again");
+  g_autoptr(QvJob) old = world_job(world, "true");
+  world_expect_failed(world, old, "rejected: unknown_key");
+  qv_key_unref(world->key);
+  world->key = qv_key_ref(key);
+  g_autoptr(QvJob) new = world_job(world, "true");
+  world_expect(world, new, NULL);
+}
+
+static void test_tenants(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  if (world == NULL)
+    return;
+  world_start(world, (const char *const[]){"QUAVON_SANDBOX_CONCURRENCY=3", "QUAVON_SANDBOX_TENANT_MAX=1", NULL});
+  g_autoptr(QvJob) first = world_job(world, "sleep 4");
+  g_autoptr(QvJob) second = world_job(world, "true");
+  g_autoptr(QvJob) other = world_job(world, "true");
+  g_free(other->tenant_id);
+  other->tenant_id = g_strdup("other");
+  const char *files[] = {"a", "b", NULL};
+  g_autoptr(GBytes) plain = world_snapshot(files);
+  world_put_base(world, other, plain);
+  char a[65], b[65], c[65];
+  world_add(world, first, a);
+  await_started(world, first);
+  world_add(world, second, b);
+  world_await_state(world, second->job_id, QV_JOB_ACTIVE);
+  world_add(world, other, c);
+  g_autoptr(QvResult) of_other = world_result(world, other, c);
+  g_autoptr(QvResult) of_first = world_result(world, first, a);
+  g_autoptr(QvResult) of_second = world_result(world, second, b);
+  g_assert_cmpint(of_other->status, ==, QV_STATUS_SUCCEEDED);
+  g_assert_cmpint(of_second->status, ==, QV_STATUS_SUCCEEDED);
+  g_assert_cmpint(of_second->started_at, >=, of_first->finished_at);
+}
+
+/* Adds an image "broken" to the lock, whose file holds TEXT. */
+static char *add_broken_image(World *world, const char *text)
+{
+  g_autofree char *folder = g_path_get_dirname(world->images_file);
+  g_autofree char *world_name = g_path_get_basename(world->dir);
+  g_autofree char *name = g_strconcat(world_name, ".broken", NULL);
+  char *file = g_build_filename(folder, name, NULL);
+  g_assert_true(qv_fd_write_file(file, text, strlen(text), 0644, NULL));
+  g_autofree char *hex = g_compute_checksum_for_string(G_CHECKSUM_SHA256, text, -1);
+  gsize n;
+  g_autofree char *old = qv_fd_read_file(world->images_file, 1 << 20, &n, NULL);
+  g_autoptr(QvImagesLock) lock = qv_images_lock_parse(old, n, NULL);
+  QvImage image = {.name = (char *)"zbroken",
+                   .digest = g_strconcat("sha256:", hex, NULL),
+                   .platform = lock->images[0].platform,
+                   .rootfs_file = name,
+                   .rootfs_sha256 = hex};
+  g_autofree char *digest = image.digest;
+  /* The good one stays in front: it is what the backend is tried with. */
+  QvImagesLock both = {.images = (QvImage[]){lock->images[0], image}, .n = 2};
+  g_autofree char *new = qv_images_lock_format(&both, &n, NULL);
+  g_assert_true(qv_fd_write_file(world->images_file, new, n, 0644, NULL));
+  g_free(world->image.digest);
+  world->image.digest = g_strdup(digest);
+  return file;
+}
+
+static QvJob *broken_job(World *world)
+{
+  QvJob *job = world_job(world, "true");
+  g_free(job->image.name);
+  job->image.name = g_strdup("zbroken");
+  return job;
+}
+
+static void test_images(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  if (world == NULL)
+    return;
+  g_autofree char *digest = g_strdup(world->image.digest);
+  g_autofree char *file = add_broken_image(world, "this is no file system");
+  world_start(world, NULL);
+  /* The digest is right, but nothing can be started from it. */
+  g_autoptr(QvJob) unstartable = broken_job(world);
+  world_expect(world, unstartable, "sandbox_failed");
+  world_expect_clean(world);
+  /* Altered under the running runner. */
+  g_assert_true(qv_fd_write_file(file, "this is no file SYSTEM", 22, 0644, NULL));
+  g_autoptr(QvJob) altered = broken_job(world);
+  world_expect(world, altered, "image_failed");
+  g_unlink(file);
+  g_autoptr(QvJob) missing = broken_job(world);
+  world_expect(world, missing, "image_failed");
+  g_free(world->image.digest);
+  world->image.digest = g_steal_pointer(&digest);
+  g_autoptr(QvJob) next = world_job(world, "true");
+  world_expect(world, next, NULL);
+  world_expect_clean(world);
+}
+
+int main(int argc, char **argv)
+{
+  g_test_init(&argc, &argv, NULL);
+  g_test_add_func("/runner/lifecycle/drain", test_drain);
+  g_test_add_func("/runner/lifecycle/shutdown", test_shutdown);
+  g_test_add_func("/runner/lifecycle/second-term", test_second_term);
+  g_test_add_func("/runner/lifecycle/killed", test_killed);
+  g_test_add_func("/runner/lifecycle/processes-die", test_processes_die);
+  g_test_add_func("/runner/lifecycle/valkey-down-at-start", test_valkey_down_at_start);
+  g_test_add_func("/runner/lifecycle/valkey-away", test_valkey_away);
+  g_test_add_func("/runner/lifecycle/lock-lost", test_lock_lost);
+  g_test_add_func("/runner/lifecycle/reload", test_reload);
+  g_test_add_func("/runner/lifecycle/tenants", test_tenants);
+  g_test_add_func("/runner/lifecycle/images", test_images);
+  return g_test_run();
+}
