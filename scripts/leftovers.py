@@ -18,7 +18,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 WAIT_S = int(os.environ.get("QUAVON_TEST_WAIT_S", "60"))
 PROGRAMS = ("runsc", "valkey-server", "quavon", "entry", "mmdebstrap", "mkfs.erofs", "node", "valgrind")
 PATHS = ("/tmp/qv-*", "/tmp/quavon*", "/dev/shm/qv-*", "/dev/shm/quavon*", "/run/quavon*", "/var/lib/quavon*",
-         "/var/run/quavon*", "/run/runsc/*", "/var/run/runsc/*", "/usr/sbin/policy-rc.d*", "/etc/apt/**/*", "/var/tmp/qv-*")
+         "/var/run/quavon*", "/run/runsc/*", "/var/run/runsc/*", "/usr/sbin/policy-rc.d*", "/etc/apt/**/*", "/var/tmp/qv-*",
+         os.path.expanduser("~/.npm"), os.path.expanduser("~/.gnupg"))
 
 
 def ours(arguments):
