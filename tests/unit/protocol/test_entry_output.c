@@ -282,6 +282,7 @@ static void test_order(void)
     { S L T "artefacts/out/..=A", "" },
     { S L T "artefacts/out/c:\\x=A", "" },
     { S L T "artefacts/out/.git/config=A", "" },
+    { S L T "artefacts/c:/x.bin=A", "may leave the sandbox" },
     { S L T "extra=A", "may come here" },
     { S L T "live/0.0=A", "may come here" },
     { S L T "exit=A", "may come here" },

@@ -118,7 +118,8 @@ static void test_put_and_remove(void)
   g_autoptr(QvImagesLock) lock = qv_images_lock_new();
   for (gsize i = 0; i < G_N_ELEMENTS(puts); i++) {
     QvImage image = { .name = (char *)puts[i].name, .digest = (char *)puts[i].digest, .platform = (char *)AMD,
-                      .rootfs_file = (char *)"x/y", .rootfs_sha256 = (char *)T_HEX64 };
+                      .rootfs_file = (char *)"x/y", .rootfs_sha256 = (char *)T_HEX64, .vm_rootfs = (char *)"v/r",
+                      .vm_rootfs_sha256 = (char *)T_HEX64, .vm_kernel = (char *)"v/k", .vm_kernel_sha256 = (char *)T_HEX64 };
     qv_images_lock_put(lock, &image);
     g_autofree char *got = digests(lock);
     g_assert_cmpstr(got, ==, puts[i].want);
@@ -132,6 +133,7 @@ static void test_put_and_remove(void)
     g_autofree char *read = digests(again);
     g_assert_cmpstr(read, ==, puts[i].want);
     g_assert_cmpstr(again->images[0].rootfs_file, ==, "x/y");
+    g_assert_cmpstr(again->images[0].vm_kernel, ==, "v/k");
   }
   /* An entry of the lock itself may be put. */
   qv_images_lock_put(lock, &lock->images[1]);

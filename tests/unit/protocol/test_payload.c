@@ -162,6 +162,7 @@ static void test_departures(void)
     { A B L, NULL },
     { fits, NULL },
     { over, "size" },
+    { A B L, "two zero blocks" }, /* without them */
     { B L, "in its place" },
     { A L, "in its place" },
     { A B "logs/0.log=|logs/1.log=tested", "missing" },
@@ -186,7 +187,8 @@ static void test_departures(void)
       *text++ = '\0';
       t_stream_text(&tar, members[k], text);
     }
-    t_stream_end(&tar);
+    if (rows[i].part == NULL || strcmp(rows[i].part, "two zero blocks") != 0)
+      t_stream_end(&tar);
     g_autoptr(GByteArray) gzip = g_byte_array_new();
     QvGzipWriter *writer = qv_gzip_writer_new(collect, gzip);
     qv_gzip_writer_add(writer, tar.bytes->data, tar.bytes->len);

@@ -183,6 +183,10 @@ static const struct {
   { "setup.timedOut", "true", "contradicts" }, { "setup.more", "1", "setup" },
   { "steps[1].name", "'other'", "steps" }, { "steps[0].name", "'test'", "steps" }, { "steps[1].exitCode", "1", "contradicts" },
   { "steps[0].exitCode", "1", NULL }, { "steps[1]", NULL, "contradicts" }, { "steps", "[]", "contradicts" },
+  { "steps", "[{'name':'lint','exitCode':0,'signal':null,'timedOut':false,'startedMs':0,'durationMs':0,'logTotalBytes':0,"
+             "'logTruncated':false},{'name':'test','exitCode':0,'signal':null,'timedOut':false,'startedMs':0,'durationMs':0,"
+             "'logTotalBytes':0,'logTruncated':false},{'name':'more','exitCode':0,'signal':null,'timedOut':false,'startedMs':0,"
+             "'durationMs':0,'logTotalBytes':0,'logTruncated':false}]", "more entries than the job" },
   { "steps[1].signal", "9", "one of the two" }, { "steps[0].startedMs", "-1", "startedMs" },
   { "artefacts", "[]", NULL }, { "artefacts[0].path", "'../x'", "path" }, { "artefacts[0].path", "'/x'", "path" },
   { "artefacts[0].path", "'build/.git/x'", "path" }, { "artefacts[0].path", "'build/b'", "path order" },
@@ -344,6 +348,28 @@ static void test_bounds(void)
   json_decref(body);
 }
 
+/* The facts are copied whole, and a payload goes with them or not at all. */
+static void test_apply(void)
+{
+  g_autoptr(QvJob) job = t_job();
+  g_autoptr(QvEntryFacts) facts = facts_of(job, "000");
+  facts->artefacts = g_new0(QvArtefact, 1);
+  facts->artefacts_n = 1;
+  facts->artefacts[0] = (QvArtefact){ .path = g_strdup("build/a"), .size = 5, .sha256 = T_HEX64 };
+  g_autoptr(QvResult) result = qv_result_new(job, JOB_SHA, "r", "runsc");
+  result->payload = g_new0(QvBlobDescriptor, 1);
+  QvRunFacts run = { .end = QV_RUN_COMPLETE, .facts = facts };
+  qv_result_apply(result, job, &run);
+  g_assert_cmpstr(result->facts.artefacts[0].path, ==, "build/a");
+  g_assert_true(result->facts.artefacts[0].path != facts->artefacts[0].path);
+  g_assert_cmpstr(result->facts.artefacts[0].sha256, ==, T_HEX64);
+  g_assert_nonnull(result->payload);
+  run = (QvRunFacts){ .end = QV_RUN_CANCELLED };
+  qv_result_apply(result, job, &run);
+  g_assert_cmpuint(result->facts.artefacts_n, ==, 0);
+  g_assert_null(result->payload);
+}
+
 /* What our own code would get wrong is refused before it is signed. */
 static void test_sign_refuses(void)
 {
@@ -368,6 +394,7 @@ int main(int argc, char **argv)
   g_test_add_func("/result/keys", test_keys);
   g_test_add_func("/result/contradictions", test_contradictions);
   g_test_add_func("/result/bounds", test_bounds);
+  g_test_add_func("/result/apply", test_apply);
   g_test_add_func("/result/sign-refuses", test_sign_refuses);
   return g_test_run();
 }
