@@ -163,7 +163,7 @@ static void test_program_fails(Fixture *f, gconstpointer data)
   check_with_script(f, SAYS_VERSION "echo cannot do that >&2; exit 128\n", DEADLINE_MS, QV_ERROR_SYSTEM,
                     "cannot do that");
   check_with_script(f, SAYS_VERSION "kill -9 $$\n", DEADLINE_MS, QV_ERROR_SYSTEM, "signal 9");
-  check_with_script(f, SAYS_VERSION "echo still waiting >&2; exec sleep 100000\n", 1500, QV_ERROR_SYSTEM, "did not start");
+  check_with_script(f, SAYS_VERSION "echo still waiting >&2; exec sleep 100000\n", 8000, QV_ERROR_SYSTEM, "did not start");
   /* A failed start that leaves processes of every shape: docker with runsc does (facts). */
   check_with_script(f, SAYS_VERSION "sleep 100000 & setsid sleep 100000 & (setsid sleep 100000 &) & exit 128\n",
                     DEADLINE_MS, QV_ERROR_SYSTEM, "status 128");
