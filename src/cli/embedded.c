@@ -39,11 +39,19 @@ struct QvEmbedded {
 
 /* ── What a keeper left ── */
 
+static gboolean has_entries(const char *folder, const char *name)
+{
+  g_autofree char *path = g_build_filename(folder, QV_KEEPER_STATE, name, NULL);
+  g_autoptr(GDir) dir = g_dir_open(path, 0, NULL);
+  return dir != NULL && g_dir_read_name(dir) != NULL;
+}
+
 /* The runner's own sweep knows what it makes. Its parts may still be dying: again until it says that nothing is left. */
 static gboolean sweep_sandboxes(const char *folder, GError **error)
 {
-  g_autofree char *runner_id = g_build_filename(folder, QV_KEEPER_STATE, NULL);
-  if (!g_file_test(runner_id, G_FILE_TEST_IS_DIR))
+  /* The backend's first act for a sandbox is its folder in `runs`, the last one to remove it: without any there is
+   * nothing to sweep, and no need for a runsc that may be what is missing. */
+  if (!has_entries(folder, "runs") && !has_entries(folder, "runsc"))
     return TRUE;
   g_autofree char *program = qv_program_find("runner", "quavon-sandbox-runner", error);
   if (program == NULL)
@@ -135,9 +143,9 @@ static gboolean spawn_keeper(QvEmbedded *embedded, GError **error)
   const char *argv[] = { "/proc/self/exe", "quavon", "_keeper", embedded->folder, NULL };
   const int source_fds[] = { theirs, embedded->lock_fd };
   const int target_fds[] = { QV_KEEPER_CONTROL_FD, QV_KEEPER_LOCK_FD };
-  return g_spawn_async_with_pipes_and_fds("/", argv, NULL, G_SPAWN_DO_NOT_REAP_CHILD | G_SPAWN_FILE_AND_ARGV_ZERO, NULL,
-                                          NULL, -1, -1, -1, source_fds, target_fds, 2, &embedded->keeper, NULL, NULL,
-                                          NULL, error);
+  GSpawnFlags flags = G_SPAWN_DO_NOT_REAP_CHILD | G_SPAWN_FILE_AND_ARGV_ZERO | G_SPAWN_STDOUT_TO_DEV_NULL;
+  return g_spawn_async_with_pipes_and_fds("/", argv, NULL, flags, NULL, NULL, -1, -1, -1, source_fds, target_fds,
+                                          G_N_ELEMENTS(source_fds), &embedded->keeper, NULL, NULL, NULL, error);
 }
 
 /* Reads what the keeper says; waits up to wait_ms for something. */

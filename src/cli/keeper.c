@@ -50,7 +50,6 @@ static gboolean spawn(const Keeper *keeper, const char *const *argv, char **envi
                              G_SPAWN_SEARCH_PATH | G_SPAWN_DO_NOT_REAP_CHILD, die_with_keeper,
                              GINT_TO_POINTER(getpid()), pid, null_fd, log_fd, log_fd, error))
     return TRUE;
-  g_prefix_error(error, "%s: ", argv[0]);
   return FALSE;
 }
 
@@ -119,8 +118,10 @@ static gboolean start_valkey(Keeper *keeper, GError **error)
   const char *argv[] = { "valkey-server", "--port", "0", "--unixsocket", socket, "--unixsocketperm", "700", "--aclfile",
                          "users.acl", "--dir", keeper->folder, "--save", "", "--appendonly", "no", "--daemonize", "no",
                          "--maxmemory-policy", "noeviction", "--loglevel", "warning", NULL };
-  if (!spawn(keeper, argv, NULL, "valkey.log", &keeper->valkey, error))
+  if (!spawn(keeper, argv, NULL, "valkey.log", &keeper->valkey, error)) {
+    g_prefix_error(error, "the program valkey-server is needed (package valkey-server): ");
     return FALSE;
+  }
   for (gint64 until_ms = qv_clock_mono_ms() + VALKEY_START_MS; qv_clock_mono_ms() < until_ms; g_usleep(POLL_MS * 1000)) {
     int status = 0;
     if (qv_keeper_answers(socket))

@@ -37,14 +37,17 @@ static gboolean make_user(const char *folder, GString *acl, const char *user, co
   qv_hex_encode(bytes, sizeof bytes, password);
   qv_sha256(password, strlen(password), digest);
   qv_hex_encode(digest, sizeof digest, hex);
-  if (g_string_replace(acl, token, hex, 0) != 1) {
-    g_set_error(error, QV_ERROR, QV_ERROR_BUG, "users.acl has no %s", token);
-    return FALSE;
+  gboolean ok = g_string_replace(acl, token, hex, 0) == 1;
+  if (!ok)
+    g_set_error(error, QV_ERROR, QV_ERROR_BUG, "users.acl does not name %s once", token);
+  if (ok && url_file != NULL) {
+    g_autofree char *url = g_strdup_printf("unix://%s:%s@%s/valkey.sock\n", user, password, folder);
+    ok = write_file(folder, url_file, url, error);
+    explicit_bzero(url, strlen(url));
   }
-  if (url_file == NULL)
-    return TRUE;
-  g_autofree char *url = g_strdup_printf("unix://%s:%s@%s/valkey.sock\n", user, password, folder);
-  return write_file(folder, url_file, url, error);
+  explicit_bzero(password, sizeof password);
+  explicit_bzero(bytes, sizeof bytes);
+  return ok;
 }
 
 gboolean qv_keeper_files_make(const char *folder, GError **error)

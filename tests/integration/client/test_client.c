@@ -6,6 +6,7 @@
 #include "client/key_file.h"
 #include "client/quavon.h"
 #include "peer.h"
+#include "protocol/envelope.h"
 #include "support/valkey.h"
 #include "../../unit/client/tree.h"
 
@@ -381,6 +382,39 @@ static void test_bad_descriptions(Fixture *f, gconstpointer data)
   expect(&error, QUAVON_ERROR_NOT_FOUND, "no job");
 }
 
+/* Its time was over long ago: there can be no result any more. */
+static void test_lost(Fixture *f, gconstpointer data)
+{
+  char job_id[QUAVON_JOB_ID_SIZE];
+  QuavonError *error = NULL;
+  submit(f, "succeed", job_id);
+  g_autofree char *hash = g_strconcat("quavon-sandbox:sandbox:", job_id, NULL);
+  g_autofree char *text = qv_test_valkey_cli(f->valkey, "HGET", hash, "data", NULL);
+  g_autoptr(QvKey) key = qv_key_file_read(f->key, NULL);
+  g_autoptr(QvKeyring) ring = qv_keyring_new(key);
+  json_t *body = NULL;
+  g_assert_cmpint(qv_envelope_verify(QV_ENVELOPE_JOB, ring, text, strlen(text), &body, NULL, NULL), ==, QV_ENVELOPE_OK);
+  json_object_set_new(body, "issuedAt", json_integer(1600000000000));
+  json_object_set_new(body, "notAfter", json_integer(1600000900000));
+  gsize old_n = 0;
+  g_autofree char *old = qv_envelope_sign(QV_ENVELOPE_JOB, key, body, &old_n, NULL);
+  json_decref(body);
+  g_assert_nonnull(old);
+  g_free(qv_test_valkey_cli(f->valkey, "HSET", hash, "data", old, NULL));
+  QuavonClient *second = open_client(f);
+  g_assert_null(quavon_wait(second, job_id, NULL, NULL, &error));
+  expect(&error, QUAVON_ERROR_LOST, "lost");
+  quavon_client_close(second);
+  /* Data that nobody signed is nobody's job. */
+  char *notch = strstr(old, "\"check\"");
+  memcpy(notch, "\"scan\" ", 7);
+  g_free(qv_test_valkey_cli(f->valkey, "HSET", hash, "data", old, NULL));
+  second = open_client(f);
+  g_assert_null(quavon_wait(second, job_id, NULL, NULL, &error));
+  expect(&error, QUAVON_ERROR_AUTH, "not one of ours");
+  quavon_client_close(second);
+}
+
 static void cannot_open(Fixture *f, QuavonErrorCode code, const char *text)
 {
   QuavonError *error = NULL;
@@ -447,6 +481,7 @@ int main(int argc, char **argv)
   ADD("cancel-while-sending", FALSE, test_cancel_while_sending);
   ADD("abandon", FALSE, test_abandon);
   ADD("queue-full", FALSE, test_queue_full);
+  ADD("lost", FALSE, test_lost);
   ADD("bad-descriptions", FALSE, test_bad_descriptions);
   ADD("open", FALSE, test_open);
   ADD("valkey-restart", FALSE, test_valkey_restart);

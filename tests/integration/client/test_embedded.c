@@ -103,6 +103,11 @@ static void test_refusals(void)
     ends_with(run, 64, WORDS("--detach", "true"));
     ends_with(run, 66, WORDS("--repo", "/no/such/folder", "true"));
     ends_with(run, 66, WORDS("--rev", "HEAD", "true"));
+    run_setenv(run, "QUAVON_SANDBOX_RUNSC", "/nonexistent/runsc");
+    ends_with(run, 125, WORDS("true"));
+    says(run_stderr(run), "install gVisor");
+    g_autofree char *err = run_stderr(run);
+    g_assert_null(strstr(err, "could not be removed"));
   }
   run_free(run);
 }
