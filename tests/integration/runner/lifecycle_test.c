@@ -15,24 +15,7 @@
 #include "protocol/images_lock.h"
 #include "world.h"
 
-#define PREFIX "quavon-sandbox"
 #define FAST_LOCKS "QUAVON_SANDBOX_LOCK_MS=5000", "QUAVON_SANDBOX_STALLED_MS=5000"
-
-/* Ends of a job in BullMQ's event stream: exactly one is right. */
-static guint ends_in_events(World *world, const char *id)
-{
-  g_autofree char *text = qv_test_valkey_cli(world->valkey, "XRANGE", PREFIX ":sandbox:events", "-", "+", NULL);
-  g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
-  guint n = 0;
-  gboolean end = FALSE;
-  for (char **line = lines; *line != NULL; line++) {
-    if (strcmp(*line, "event") == 0 && line[1] != NULL)
-      end = strcmp(line[1], "completed") == 0 || strcmp(line[1], "failed") == 0;
-    if (strcmp(*line, "jobId") == 0 && line[1] != NULL)
-      n += end && strcmp(line[1], id) == 0;
-  }
-  return n;
-}
 
 static void await_started(World *world, const QvJob *job)
 {
@@ -117,33 +100,9 @@ static void test_killed(void)
   g_assert_cmpint(world_wait(world, job->job_id, &text), ==, QV_JOB_FAILED);
   g_assert_cmpstr(text, ==, "stalled");
   world_expect_clean(world);
-  g_assert_cmpuint(ends_in_events(world, job->job_id), ==, 1);
+  g_assert_cmpuint(world_ends(world, job->job_id), ==, 1);
   g_autoptr(QvJob) next = world_job(world, "true");
   world_expect(world, next, NULL);
-}
-
-static GPid child_of(GPid parent, const char *word)
-{
-  g_autoptr(GDir) dir = g_dir_open("/proc", 0, NULL);
-  const char *name;
-  while ((name = g_dir_read_name(dir)) != NULL) {
-    g_autofree char *stat_file = g_strdup_printf("/proc/%s/stat", name);
-    g_autofree char *line_file = g_strdup_printf("/proc/%s/cmdline", name);
-    g_autofree char *stat_text = NULL, *line = NULL;
-    gsize n;
-    if (!g_ascii_isdigit(*name) || !g_file_get_contents(stat_file, &stat_text, NULL, NULL) ||
-        !g_file_get_contents(line_file, &line, &n, NULL))
-      continue;
-    char *close_paren = strrchr(stat_text, ')');
-    int ppid = 0;
-    if (close_paren == NULL || sscanf(close_paren + 2, "%*c %d", &ppid) != 1 || ppid != parent)
-      continue;
-    for (gsize i = 0; i < n; i += strlen(line + i) + 1) {
-      if (strcmp(line + i, word) == 0)
-        return atoi(name);
-    }
-  }
-  return 0;
 }
 
 /* The processes below the supervisor die: that job alone is lost. */
@@ -161,10 +120,10 @@ static void test_processes_die(void)
     g_autoptr(QvJob) job = world_job(world, "sleep 1000");
     world_add(world, job, sha256);
     await_started(world, job);
-    GPid victim = child_of(world->runner, "job");
+    GPid victim = world_child(world->runner, "job");
     g_assert_cmpint(victim, >, 0);
     if (rows[i].parent != NULL)
-      victim = child_of(victim, rows[i].word);
+      victim = world_child(victim, rows[i].word);
     g_assert_cmpint(victim, >, 0);
     kill(victim, SIGKILL);
     g_autoptr(QvResult) result = world_result(world, job, sha256);
@@ -210,7 +169,7 @@ static void test_valkey_away(void)
   g_assert_cmpint(result->status, ==, QV_STATUS_SUCCEEDED);
   g_autofree char *log = world_payload_log(world, job, result, 0);
   g_assert_cmpstr(log, ==, "still here\n");
-  g_assert_cmpuint(ends_in_events(world, job->job_id), ==, 1);
+  g_assert_cmpuint(world_ends(world, job->job_id), ==, 1);
   world_expect_clean(world);
 }
 
@@ -231,7 +190,7 @@ static void test_lock_lost(void)
   g_autofree char *text = NULL;
   g_assert_cmpint(world_wait(world, job->job_id, &text), ==, QV_JOB_FAILED);
   g_assert_cmpstr(text, ==, "stalled");
-  g_assert_cmpuint(ends_in_events(world, job->job_id), ==, 1);
+  g_assert_cmpuint(world_ends(world, job->job_id), ==, 1);
   world_expect_clean(world);
   g_autoptr(QvJob) next = world_job(world, "true");
   world_expect(world, next, NULL);

@@ -160,30 +160,35 @@ static void before_exec(gpointer data)
   close(fd);
 }
 
+char **world_environment(World *world, const char *const *extra)
+{
+  static const char *const ours[] = {"QUAVON_SOURCE_ROOT", "QUAVON_BUILD_ROOT", "QUAVON_VECTORS", "QUAVON_TEST_IMAGES"};
+  const char *fixed[][2] = {{"VALKEY_URL", qv_test_valkey_url(world->valkey, "sandbox")},
+                            {"QUAVON_SANDBOX_SIGNING_KEY_FILE", world->key_file},
+                            {"QUAVON_SANDBOX_BACKEND", "runsc"},
+                            {"QUAVON_SANDBOX_STATE_DIR", world->state_dir},
+                            {"QUAVON_SANDBOX_IMAGES_FILE", world->images_file},
+                            {"QUAVON_SANDBOX_DEFAULT_MEMORY_MIB", "256"},
+                            {"QUAVON_LOG_LEVEL", "debug"},
+                            {"QUAVON_LOG_FORMAT", "text"}};
+  char **env = g_get_environ();
+  for (gsize i = 0; i < G_N_ELEMENTS(ours); i++)
+    env = g_environ_unsetenv(env, ours[i]);
+  for (gsize i = 0; i < G_N_ELEMENTS(fixed); i++)
+    env = g_environ_setenv(env, fixed[i][0], fixed[i][1], TRUE);
+  for (; extra != NULL && *extra != NULL; extra++) {
+    g_auto(GStrv) pair = g_strsplit(*extra, "=", 2);
+    env = g_environ_setenv(env, pair[0], pair[1], TRUE);
+  }
+  return env;
+}
+
 void world_start(World *world, const char *const *extra)
 {
   g_autofree char *program = g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "src", "runner", "quavon-sandbox-runner",
                                               NULL);
   char *argv[] = {program, NULL};
-  g_auto(GStrv) env = g_get_environ();
-  const char *fixed[] = {"VALKEY_URL", qv_test_valkey_url(world->valkey, "sandbox"),
-                         "QUAVON_SANDBOX_SIGNING_KEY_FILE", world->key_file,
-                         "QUAVON_SANDBOX_BACKEND", "runsc",
-                         "QUAVON_SANDBOX_STATE_DIR", world->state_dir,
-                         "QUAVON_SANDBOX_IMAGES_FILE", world->images_file,
-                         "QUAVON_SANDBOX_DEFAULT_MEMORY_MIB", "256", NULL, NULL};
-  for (gsize i = 0; fixed[i + 1] != NULL; i += 2)
-    env = g_environ_setenv(env, fixed[i], fixed[i + 1], TRUE);
-  for (const char *const *name = (const char *const[]){"QUAVON_SOURCE_ROOT", "QUAVON_BUILD_ROOT", "QUAVON_VECTORS",
-                                                       "QUAVON_TEST_IMAGES", NULL};
-       *name != NULL; name++)
-    env = g_environ_unsetenv(env, *name);
-  env = g_environ_setenv(env, "QUAVON_LOG_LEVEL", "debug", TRUE);
-  env = g_environ_setenv(env, "QUAVON_LOG_FORMAT", "text", TRUE);
-  for (; extra != NULL && *extra != NULL; extra++) {
-    g_auto(GStrv) pair = g_strsplit(*extra, "=", 2);
-    env = g_environ_setenv(env, pair[0], pair[1], TRUE);
-  }
+  g_auto(GStrv) env = world_environment(world, extra);
   g_assert_cmpint(world->runner, ==, 0);
   g_autoptr(GError) error = NULL;
   g_spawn_async(NULL, argv, env, G_SPAWN_DO_NOT_REAP_CHILD | G_SPAWN_STDOUT_TO_DEV_NULL, before_exec, world,
@@ -491,6 +496,47 @@ char *world_payload_log(World *world, const QvJob *job, const QvResult *result, 
   g_free(member.want);
   g_assert_nonnull(member.found);
   return g_string_free(member.found, FALSE);
+}
+
+/* ---- a look from outside */
+
+guint world_ends(World *world, const char *id)
+{
+  g_autofree char *text = qv_test_valkey_cli(world->valkey, "XRANGE", PREFIX ":sandbox:events", "-", "+", NULL);
+  g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
+  guint n = 0;
+  gboolean end = FALSE;
+  for (char **line = lines; *line != NULL; line++) {
+    if (strcmp(*line, "event") == 0 && line[1] != NULL)
+      end = strcmp(line[1], "completed") == 0 || strcmp(line[1], "failed") == 0;
+    if (strcmp(*line, "jobId") == 0 && line[1] != NULL)
+      n += end && strcmp(line[1], id) == 0;
+  }
+  return n;
+}
+
+GPid world_child(GPid parent, const char *word)
+{
+  g_autoptr(GDir) dir = g_dir_open("/proc", 0, NULL);
+  const char *name;
+  while ((name = g_dir_read_name(dir)) != NULL) {
+    g_autofree char *stat_file = g_strdup_printf("/proc/%s/stat", name);
+    g_autofree char *line_file = g_strdup_printf("/proc/%s/cmdline", name);
+    g_autofree char *stat_text = NULL, *line = NULL;
+    gsize n;
+    if (!g_ascii_isdigit(*name) || !g_file_get_contents(stat_file, &stat_text, NULL, NULL) ||
+        !g_file_get_contents(line_file, &line, &n, NULL))
+      continue;
+    char *close_paren = strrchr(stat_text, ')');
+    int ppid = 0;
+    if (close_paren == NULL || sscanf(close_paren + 2, "%*c %d", &ppid) != 1 || ppid != parent)
+      continue;
+    for (gsize i = 0; i < n; i += strlen(line + i) + 1) {
+      if (strcmp(line + i, word) == 0)
+        return atoi(name);
+    }
+  }
+  return 0;
 }
 
 /* ---- leftovers */

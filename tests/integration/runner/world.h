@@ -37,6 +37,8 @@ World *world_new(QvTestValkeyFlags flags);
 void world_free(World *world);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(World, world_free)
 
+/* The runner's whole environment; EXTRA as in world_start. Free with g_strfreev. */
+char **world_environment(World *world, const char *const *extra);
 /* Starts a runner; EXTRA: NAME=VALUE, NULL at the end (may be NULL). Does not wait. */
 void world_start(World *world, const char *const *extra);
 /* Waits until the runner's log holds TEXT once more than when the last mark was set. */
@@ -72,6 +74,11 @@ void world_expect_failed(World *world, const QvJob *job, const char *reason);
 
 /* The payload's log of step I (-1: setup). */
 char *world_payload_log(World *world, const QvJob *job, const QvResult *result, int step);
+
+/* Ends of a job in BullMQ's event stream: exactly one is right. */
+guint world_ends(World *world, const char *id);
+/* A child of PARENT that has WORD among its arguments, or 0. */
+GPid world_child(GPid parent, const char *word);
 
 /* Waits until no process, cgroup, folder of a sandbox and (unless keeps_input) no input chunk is left. */
 void world_expect_clean(World *world);
