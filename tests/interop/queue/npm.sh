@@ -17,7 +17,7 @@ done
 cmp -s "$source/package-lock.json" "$folder/.installed" && exit 0
 cp "$source/package.json" "$source/package-lock.json" "$folder/"
 for try in 1 2 3; do
-  if (cd "$folder" && npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier >npm.log 2>&1); then
+  if (cd "$folder" && npm ci --cache "$folder/.npm" --ignore-scripts --no-audit --no-fund --no-update-notifier >npm.log 2>&1); then
     cp "$source/package-lock.json" "$folder/.installed"
     exit 0
   fi
