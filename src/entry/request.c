@@ -128,7 +128,7 @@ static bool parse_step(const json_t *json, int64_t wall_ms, QvEntryStep *step, c
   const json_t *cwd = json_object_get(json, "cwd");
   if (cwd) {
     const char *text = get_text(cwd, 1, QV_PATH_BYTES_MAX);
-    if (!text)
+    if (!text || (strcmp(text, ".") != 0 && qv_tar_path_check(text, strlen(text), false) != QV_TAR_OK))
       return refuse(why, "step: cwd");
     step->cwd = copy_text(text);
   }
