@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The reader: whole and byte by byte, deep, hostile. */
+#include <glib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "queue/resp.h"
+
+static void dump(const QvReply *r, GString *out)
+{
+  switch (r->type) {
+  case QV_REPLY_NIL:
+    g_string_append(out, "nil");
+    break;
+  case QV_REPLY_INTEGER:
+    g_string_append_printf(out, "%" G_GINT64_FORMAT, r->integer);
+    break;
+  case QV_REPLY_STRING:
+    g_string_append_printf(out, "'%.*s'", (int)r->len, r->text);
+    break;
+  case QV_REPLY_STATUS:
+    g_string_append_printf(out, "+%s", r->text);
+    break;
+  case QV_REPLY_ERROR:
+    g_string_append_printf(out, "-%s", r->text);
+    break;
+  case QV_REPLY_ARRAY:
+    g_string_append_c(out, '[');
+    for (gsize i = 0; i < r->elements_n; i++) {
+      if (i)
+        g_string_append_c(out, ' ');
+      dump(r->elements[i], out);
+    }
+    g_string_append_c(out, ']');
+  }
+}
+
+/* The replies of bytes, fed in pieces of n, or the error's text in braces. */
+static char *read_in(const char *bytes, gsize len, gsize n)
+{
+  g_autoptr(QvRespReader) reader = qv_resp_reader_new();
+  GString *out = g_string_new(NULL);
+  for (gsize at = 0; at < len; at += n) {
+    g_autoptr(GError) error = NULL;
+    QvReply *reply = NULL;
+    gboolean ok = qv_resp_reader_feed(reader, bytes + at, MIN(n, len - at), &error);
+    while (ok && (ok = qv_resp_reader_next(reader, &reply, &error)) && reply) {
+      dump(reply, out);
+      g_string_append_c(out, ';');
+      qv_reply_free(reply);
+    }
+    if (!ok) {
+      g_assert_error(error, QV_ERROR, QV_ERROR_FORMAT);
+      g_string_append(out, "{bad}");
+      break;
+    }
+  }
+  return g_string_free(out, FALSE);
+}
+
+static const struct {
+  const char *bytes, *replies;
+} cases[] = {
+  { "+OK\r\n", "+OK;" },
+  { "-ERR no\r\n:5\r\n", "-ERR no;5;" },
+  { "$-1\r\n*-1\r\n", "nil;nil;" },
+  { "$0\r\n\r\n*0\r\n", "'';[];" },
+  { "*3\r\n$1\r\na\r\n*2\r\n:1\r\n$-1\r\n+s\r\n", "['a' [1 nil] +s];" },
+  { "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n", "[[[[[1]]]]];" },
+  { "?\r\n", "{bad}" },
+  { "HTTP/1.1 400 Bad Request\r\n", "{bad}" },
+  { "*1048577\r\n", "{bad}" },
+  { "*2147483647\r\n", "{bad}" },
+};
+
+static void test_cases(void)
+{
+  for (gsize i = 0; i < G_N_ELEMENTS(cases); i++)
+    for (gsize n = 1; n <= strlen(cases[i].bytes); n++) {
+      g_autofree char *got = read_in(cases[i].bytes, strlen(cases[i].bytes), n);
+      g_assert_cmpstr(got, ==, cases[i].replies);
+    }
+}
+
+static void test_errors(void)
+{
+  const struct {
+    const char *text;
+    gboolean transient;
+    gint code;
+  } errors[] = {
+    { "LOADING Valkey is loading", TRUE, QV_ERROR_PEER },
+    { "OOM command not allowed", TRUE, QV_ERROR_PEER },
+    { "READONLY You can't write", TRUE, QV_ERROR_PEER },
+    { "MASTERDOWN x", TRUE, QV_ERROR_PEER },
+    { "OOMPH x", FALSE, QV_ERROR_PEER },
+    { "ERR LOADING", FALSE, QV_ERROR_PEER },
+    { "NOPERM no", FALSE, QV_ERROR_AUTH },
+    { "WRONGPASS no", FALSE, QV_ERROR_AUTH },
+    { "ERR ACL failure in script: x", FALSE, QV_ERROR_AUTH },
+    { "NOSCRIPT No matching script.", FALSE, QV_ERROR_PEER },
+  };
+  for (gsize i = 0; i < G_N_ELEMENTS(errors); i++) {
+    g_autofree char *text = g_strdup(errors[i].text);
+    QvReply reply = { .type = QV_REPLY_ERROR, .text = text, .len = strlen(text) };
+    g_autoptr(GError) error = NULL;
+    g_assert_false(qv_reply_check(&reply, &error));
+    g_assert_cmpint(error->code, ==, errors[i].code);
+    g_assert_cmpint(qv_reply_is_transient(&reply), ==, errors[i].transient);
+    g_assert_cmpint(qv_reply_error_is_transient(error), ==, errors[i].transient);
+  }
+}
+
+static void test_format(void)
+{
+  const char *argv[] = { "SET", "k", "a\0b" };
+  gsize lens[] = { 3, 1, 3 };
+  g_autoptr(GBytes) bytes = qv_resp_format(3, argv, lens);
+  const char expected[] = "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\na\0b\r\n";
+  g_assert_cmpmem(g_bytes_get_data(bytes, NULL), g_bytes_get_size(bytes), expected, sizeof expected - 1);
+}
+
+static void test_getters(void)
+{
+  g_autoptr(QvRespReader) reader = qv_resp_reader_new();
+  const char bytes[] = "*3\r\n:7\r\n$2\r\n42\r\n$1\r\nx\r\n";
+  QvReply *raw = NULL;
+  g_assert_true(qv_resp_reader_feed(reader, bytes, sizeof bytes - 1, NULL));
+  g_assert_true(qv_resp_reader_next(reader, &raw, NULL));
+  g_autoptr(QvReply) r = raw;
+  g_assert_cmpint(qv_reply_int(qv_reply_at(r, 0), -1), ==, 7);
+  g_assert_cmpint(qv_reply_int(qv_reply_at(r, 1), -1), ==, 42);
+  g_assert_cmpint(qv_reply_int(qv_reply_at(r, 2), -1), ==, -1);
+  g_assert_cmpint(qv_reply_int(qv_reply_at(r, 3), -5), ==, -5);
+  g_assert_cmpint(qv_reply_at(r, 3)->type, ==, QV_REPLY_NIL);
+  g_assert_null(qv_reply_text(qv_reply_at(r, 0)));
+}
+
+int main(int argc, char **argv)
+{
+  g_test_init(&argc, &argv, NULL);
+  g_test_add_func("/queue/resp/cases", test_cases);
+  g_test_add_func("/queue/resp/errors", test_errors);
+  g_test_add_func("/queue/resp/format", test_format);
+  g_test_add_func("/queue/resp/getters", test_getters);
+  return g_test_run();
+}
