@@ -46,9 +46,13 @@ HOSTS_ALLOWED = re.compile(r"^(www\.apache\.org|localhost|127\.0\.0\.1|([a-z0-9-
 
 
 def tracked():
-    listing = subprocess.run(["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-                             capture_output=True, check=True).stdout
-    paths = (ROOT / name.decode() for name in listing.split(b"\0") if name)
+    """The files of the clone, whoever owns it; of an unpacked archive all but what builds make."""
+    run = subprocess.run(["git", "-c", "safe.directory=*", "-C", ROOT, "ls-files", "-z", "--cached", "--others",
+                          "--exclude-standard"], capture_output=True, check=False)
+    if run.returncode == 0:
+        paths = [ROOT / name.decode() for name in run.stdout.split(b"\0") if name]
+    else:
+        paths = [p for p in ROOT.rglob("*") if not {"build", ".git", "node_modules", "__pycache__"} & set(p.parts)]
     return [p for p in paths if p.is_file() and not p.is_symlink()]
 
 
