@@ -126,10 +126,20 @@ static int __attribute__((no_sanitize("address", "undefined"))) probe_main(void 
   return 0;
 }
 
+/* Few where the table is small: they are not to fill it themselves. */
+static int probes_n(void)
+{
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NPROC, &limit) != 0 || limit.rlim_cur >= 8 * PROBES)
+    return PROBES;
+  return limit.rlim_cur < 16 ? 1 : (int)limit.rlim_cur / 8;
+}
+
 bool qv_entry_pid1_table_full(void)
 {
   static _Alignas(16) char stacks[PROBES][PROBE_STACK_BYTES];
-  for (int i = 0; i < PROBES; i++)
+  const int n = probes_n();
+  for (int i = 0; i < n; i++)
     if (clone(probe_main, stacks[i] + PROBE_STACK_BYTES, CLONE_VM | SIGCHLD, NULL) < 0)
       return errno == EAGAIN;
   return false;

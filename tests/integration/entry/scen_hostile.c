@@ -74,6 +74,13 @@ static void test_process_table(void)
   g_assert_cmpint(outcome_int(outcome, 0, "exitCode"), ==, 3);
   g_assert_nonnull(strstr(outcome_log(outcome, 0), "Resource temporarily unavailable"));
   g_assert_true(json_is_true(json_object_get(outcome->exit, "forkFailed")));
+  /* A small table is not full because it is small. */
+  const HarnessOptions small = {.nproc = 4};
+  json_t *request = request_new(base->len, json_pack("[o]", step_sh("fails", "exit 3", 0)));
+  g_autoptr(Outcome) failed = harness_run(&small, request, base);
+  outcome_assert_complete(failed);
+  g_assert_cmpint(outcome_int(failed, 0, "exitCode"), ==, 3);
+  g_assert_true(json_is_false(json_object_get(failed->exit, "forkFailed")));
 }
 
 /* Failed, but with room left: no blame. And a full table whose step goes on is none of the run's. */
