@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The JSON between processes, round trip and refusals; and the way from a run's end to its signed result. */
+#include <glib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "protocol/result.h"
+#include "runner/job_result.h"
+#include "runner/setup.h"
+
+static QvJob *make_job(void)
+{
+  QvJob *job = qv_job_new();
+  g_strlcpy(job->job_id, "01234567-89ab-cdef-0123-456789abcdef", sizeof job->job_id);
+  job->tenant_id = g_strdup("tenant");
+  job->pool = g_strdup("default");
+  job->kind = g_strdup("check");
+  g_strfreev(job->backends);
+  job->backends = g_strdupv((char *[]){(char *)"runsc", NULL});
+  job->image.name = g_strdup("base");
+  job->image.digest = g_strconcat("sha256:", "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", NULL);
+  qv_blob_id_format(job->job_id, "base", job->base.blob_id);
+  job->base.size = 5;
+  job->base.chunks = 1;
+  memset(job->base.sha256, 'a', 64);
+  memset(job->base.tree_sha256, 'b', 64);
+  job->run = g_new0(QvStep, 1);
+  job->run_n = 1;
+  job->run[0].name = g_strdup("step");
+  job->run[0].argv = g_strdupv((char *[]){(char *)"true", NULL});
+  job->issued_at = 1000;
+  job->not_after = 2000;
+  QvLimitsPolicy policy;
+  qv_limits_policy_standard(&policy, 2);
+  job->given.memory_mib = 300;
+  qv_limits_resolve(&policy, &job->given, &job->limits);
+  return job;
+}
+
+static void test_setup(void)
+{
+  QvSetup setup = {.place = {(char *)"runsc", (char *)"/state", (char *)"id", (char *)"runsc"},
+                   .job = make_job(),
+                   .rootfs_file = (char *)"/images/x.erofs"};
+  gsize n;
+  g_autofree char *text = qv_setup_format(&setup, &n);
+  g_autoptr(GError) error = NULL;
+  g_autoptr(QvSetup) back = qv_setup_parse(text, n, &error);
+  g_assert_no_error(error);
+  g_assert_cmpstr(back->place.state_dir, ==, "/state");
+  g_assert_cmpstr(back->rootfs_file, ==, "/images/x.erofs");
+  g_assert_cmpstr(back->job->run[0].argv[0], ==, "true");
+  g_assert_cmpmem(&back->job->limits, sizeof(QvLimits), &setup.job->limits, sizeof(QvLimits));
+  qv_job_free(setup.job);
+  for (gsize i = 0; i < n; i += 7) {
+    g_autoptr(GError) cause = NULL;
+    g_assert_null(qv_setup_parse(text, i, &cause));
+    g_assert_error(cause, QV_ERROR, QV_ERROR_FORMAT);
+  }
+}
+
+static void test_host(void)
+{
+  QvHostReport report = {.end = QV_HOST_OOM, .user_ms = 1, .sys_ms = 2, .max_memory_bytes = 3, .oom = TRUE}, back;
+  gsize n;
+  g_autofree char *text = qv_host_report_format(&report, &n);
+  g_assert_true(qv_host_report_parse(text, n, &back, NULL));
+  g_assert_cmpmem(&report, sizeof report, &back, sizeof back);
+  static const char *const bad[] = {
+    "{}", "[]", "",
+    "{\"end\":\"?\",\"userMs\":1,\"sysMs\":2,\"maxMemoryBytes\":3,\"oom\":true,\"pids\":false,\"payloadBytes\":0,\"payloadSha256\":\"\"}",
+    "{\"end\":\"oom\",\"userMs\":-1,\"sysMs\":2,\"maxMemoryBytes\":3,\"oom\":true,\"pids\":false,\"payloadBytes\":0,\"payloadSha256\":\"\"}",
+    "{\"end\":\"oom\",\"userMs\":1,\"sysMs\":2,\"maxMemoryBytes\":3,\"oom\":true,\"pids\":false,\"payloadBytes\":5,\"payloadSha256\":\"\"}"};
+  for (gsize i = 0; i < G_N_ELEMENTS(bad); i++) {
+    g_autoptr(GError) error = NULL;
+    g_assert_false(qv_host_report_parse(bad[i], strlen(bad[i]), &back, &error));
+    g_assert_error(error, QV_ERROR, QV_ERROR_FORMAT);
+  }
+}
+
+static void test_sweep_order(void)
+{
+  QvSweepOrder order = {.place = {(char *)"runsc", (char *)"/s", (char *)"id", (char *)"runsc"}}, back = {0};
+  g_autofree char *all = qv_sweep_order_format(&order);
+  g_assert_true(qv_sweep_order_parse(all, &back, NULL));
+  g_assert_null(back.sandbox_id);
+  g_assert_null(back.check_rootfs);
+  qv_sweep_order_clear(&back);
+  order.sandbox_id = (char *)"one";
+  order.check_rootfs = (char *)"/x";
+  g_autofree char *one = qv_sweep_order_format(&order);
+  g_assert_true(qv_sweep_order_parse(one, &back, NULL));
+  g_assert_cmpstr(back.sandbox_id, ==, "one");
+  g_assert_cmpstr(back.check_rootfs, ==, "/x");
+  qv_sweep_order_clear(&back);
+  g_assert_false(qv_sweep_order_parse("{}", &back, NULL));
+}
+
+/* ---- results */
+
+static const char *code_of(QvRunCause cause, const QvHostReport *host, const char *facts)
+{
+  g_autoptr(QvJob) job = make_job();
+  guint8 bytes[32] = {5}, salt[QV_SALT_BYTES] = {6};
+  g_autoptr(QvKey) key = qv_key_new(bytes, sizeof bytes);
+  char sha256[65];
+  json_t *body = qv_job_build(job);
+  QvLimitsPolicy policy;
+  qv_limits_policy_standard(&policy, 2);
+  gsize n;
+  g_autoptr(GError) error = NULL;
+  g_autofree char *data = qv_job_sign(job, &policy, key, &n, sha256, &error);
+  g_assert_no_error(error);
+  json_decref(body);
+  g_autoptr(GBytes) report = facts != NULL ? g_bytes_new(facts, strlen(facts)) : NULL;
+  QvJobResult in = {.job = job, .job_sha256 = sha256, .key = key, .runner_id = "runner", .backend = "runsc",
+                    .cause = cause, .host = host, .facts = report, .result_salt = salt, .started_at = 1500,
+                    .finished_at = 1600, .wall_ms = 100};
+  const char *status, *code;
+  g_autofree char *text = qv_job_result_sign(&in, &n, &status, &code);
+  g_autoptr(QvResult) result = qv_result_verify(text, n, job, sha256, key, &error);
+  g_assert_no_error(error);
+  g_assert_cmpstr(qv_code_text(result->code), ==, code);
+  return code;
+}
+
+
+static char *facts_text(const char *tree, gint64 exit_code)
+{
+  g_autoptr(QvEntryFacts) facts = qv_entry_facts_new();
+  facts->steps = g_new0(QvStepRecord, 1);
+  facts->steps_n = 1;
+  facts->steps[0].name = g_strdup("step");
+  facts->steps[0].has_exit_code = TRUE;
+  facts->steps[0].exit_code = exit_code;
+  gsize n;
+  g_autofree char *json = qv_entry_facts_format(facts, &n);
+  return g_strdup_printf("%s\n%.*s", tree, (int)n, json);
+}
+
+static void test_results(void)
+{
+  QvHostReport host = {.end = QV_HOST_COMPLETE, .payload_bytes = 10};
+  memset(host.payload_sha256, 'c', 64);
+  g_autofree char *tree = g_strnfill(64, 'd');
+  g_autofree char *good = facts_text(tree, 0);
+  g_autofree char *failed = facts_text(tree, 3);
+  g_autofree char *no_tree = facts_text("-", 0);
+  g_assert_cmpstr(code_of(QV_RUN_CAUSE_REPORTED, &host, good), ==, NULL);
+  g_assert_cmpstr(code_of(QV_RUN_CAUSE_REPORTED, &host, failed), ==, "step_failed");
+  /* What the unpack process may say when it was taken over. */
+  static const char *const nonsense[] = {"", "\n", "-", "{}", "-\n{}", "-\n", "zz\n{}"};
+  for (gsize i = 0; i < G_N_ELEMENTS(nonsense); i++)
+    g_assert_cmpstr(code_of(QV_RUN_CAUSE_REPORTED, &host, nonsense[i]), ==, "bad_output");
+  g_assert_cmpstr(code_of(QV_RUN_CAUSE_REPORTED, &host, NULL), ==, "bad_output");
+  g_assert_cmpstr(code_of(QV_RUN_CAUSE_REPORTED, &host, no_tree), ==, "bad_output");
+  /* A cause from outside wins over whatever was reported. */
+  g_assert_cmpstr(code_of(QV_RUN_CAUSE_CANCELLED, &host, good), ==, "cancelled");
+  g_assert_cmpstr(code_of(QV_RUN_CAUSE_WALL, NULL, NULL), ==, "wall");
+  g_assert_cmpstr(code_of(QV_RUN_CAUSE_SHUTDOWN, NULL, NULL), ==, "shutdown");
+  g_assert_cmpstr(code_of(QV_RUN_CAUSE_BLOB_MISSING, NULL, NULL), ==, "blob_missing");
+  g_assert_cmpstr(code_of(QV_RUN_CAUSE_BLOB_CORRUPT, NULL, NULL), ==, "blob_corrupt");
+  g_assert_cmpstr(code_of(QV_RUN_CAUSE_IMAGE_FAILED, NULL, NULL), ==, "image_failed");
+  g_assert_cmpstr(code_of(QV_RUN_CAUSE_SANDBOX_FAILED, NULL, NULL), ==, "sandbox_failed");
+  g_assert_cmpstr(code_of(QV_RUN_CAUSE_SANDBOX_LOST, NULL, NULL), ==, "sandbox_lost");
+  host = (QvHostReport){.end = QV_HOST_OOM, .oom = TRUE};
+  g_assert_cmpstr(code_of(QV_RUN_CAUSE_REPORTED, &host, NULL), ==, "memory");
+  host = (QvHostReport){.end = QV_HOST_PIDS, .pids = TRUE};
+  g_assert_cmpstr(code_of(QV_RUN_CAUSE_REPORTED, &host, NULL), ==, "processes");
+  host = (QvHostReport){.end = QV_HOST_CUT};
+  g_assert_cmpstr(code_of(QV_RUN_CAUSE_REPORTED, &host, NULL), ==, "sandbox_lost");
+  host = (QvHostReport){.end = QV_HOST_CUT, .oom = TRUE};
+  g_assert_cmpstr(code_of(QV_RUN_CAUSE_REPORTED, &host, NULL), ==, "memory");
+  host = (QvHostReport){.end = QV_HOST_BAD_OUTPUT};
+  g_assert_cmpstr(code_of(QV_RUN_CAUSE_REPORTED, &host, NULL), ==, "bad_output");
+}
+
+int main(int argc, char **argv)
+{
+  g_test_init(&argc, &argv, NULL);
+  g_test_add_func("/setup/setup", test_setup);
+  g_test_add_func("/setup/host", test_host);
+  g_test_add_func("/setup/sweep-order", test_sweep_order);
+  g_test_add_func("/setup/results", test_results);
+  return g_test_run();
+}

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The unpack process as it runs in production, filter and all, on good, cut, altered and
+ * senseless streams: it always tells a verdict and never dies of its own filter; and the filter by
+ * itself, on what it must kill. */
+#include <fcntl.h>
+#include <glib.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/base64.h"
+#include "base/fd.h"
+#include "base/sha256.h"
+#include "format/tar.h"
+#include "runner/ipc.h"
+#include "runner/unpack.h"
+#include "runner/unpack_filter.h"
+
+static const guint8 stream_key[QV_STREAM_KEY_BYTES] = {1, 2, 3};
+
+/* ---- a stream as an entry writes it */
+
+static void add_member(GByteArray *out, const char *path, const char *text)
+{
+  guint8 header[QV_TAR_HEADER_BYTES_MAX];
+  gsize n, size = strlen(text);
+  g_assert_cmpint(qv_tar_header(path, size, FALSE, header, &n), ==, QV_TAR_OK);
+  g_byte_array_append(out, header, n);
+  g_byte_array_append(out, (const guint8 *)text, size);
+  g_byte_array_append(out, qv_tar_zeros, qv_tar_padding(size));
+}
+
+static GByteArray *good_stream(void)
+{
+  GByteArray *out = g_byte_array_new();
+  add_member(out, "steps/0.json",
+             "{\"durationMs\":5,\"exitCode\":0,\"logTotalBytes\":6,\"logTruncated\":false,\"name\":\"step\",\"signal\":null,"
+             "\"startedMs\":1,\"timedOut\":false}");
+  add_member(out, "logs/0.log", "hello\n");
+  add_member(out, "artefacts/out.bin", "an artefact");
+  const char *bare = "{\"artefactsDropped\":0,\"code\":null,\"forkFailed\":false,\"status\":\"done\",\"v\":1}";
+  QvHmacSha256 hmac;
+  guint8 mac[QV_SHA256_BYTES];
+  char mac_text[QV_BASE64_LEN(QV_SHA256_BYTES) + 1];
+  qv_hmac_sha256_init(&hmac, stream_key, sizeof stream_key);
+  qv_hmac_sha256_update(&hmac, out->data, out->len);
+  qv_hmac_sha256_update(&hmac, bare, strlen(bare));
+  qv_hmac_sha256_final(&hmac, mac);
+  qv_base64_encode(mac, sizeof mac, mac_text);
+  g_autofree char *text = g_strdup_printf(
+    "{\"artefactsDropped\":0,\"code\":null,\"forkFailed\":false,\"mac\":\"%s\",\"status\":\"done\",\"v\":1}", mac_text);
+  add_member(out, "exit.json", text);
+  g_byte_array_append(out, qv_tar_zeros, QV_TAR_END_BYTES);
+  return out;
+}
+
+/* ---- the process */
+
+typedef struct {
+  GPid pid;
+  int guest, frames; /* our ends */
+} Process;
+
+static Process start(void)
+{
+  static const char *const names[] = {"step"}, *const globs[] = {"*.bin", NULL};
+  static const gboolean goes_on[] = {FALSE};
+  QvEntryOutputSpec spec = {.stream_key = stream_key,
+                            .step_names = names,
+                            .continue_on_failure = goes_on,
+                            .steps_n = 1,
+                            .log_bytes = 65536,
+                            .artefact_bytes = 1048576,
+                            .artefact_count = 4,
+                            .artefact_globs = globs};
+  int config[2], frames[2], guest[2];
+  g_assert_true(qv_fd_pipe(config, NULL) && qv_fd_pipe(frames, NULL) && qv_fd_socketpair(guest, NULL));
+  g_autofree char *program = g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "src", "runner", "quavon-sandbox-runner",
+                                              NULL);
+  const char *argv[] = {program, "--role", "unpack", NULL};
+  const int source[] = {config[0], frames[1], guest[1]}, target[] = {3, 4, 5};
+  Process process = {.guest = guest[0], .frames = frames[0]};
+  g_autoptr(GError) error = NULL;
+  g_spawn_async_with_pipes_and_fds(NULL, argv, NULL, G_SPAWN_DO_NOT_REAP_CHILD, NULL, NULL, -1, -1, -1, source, target, 3,
+                                   &process.pid, NULL, NULL, NULL, &error);
+  g_assert_no_error(error);
+  gsize n;
+  g_autofree char *text = qv_unpack_config_format(&spec, &n);
+  guint8 header[QV_IPC_HEADER_BYTES];
+  qv_ipc_header(QV_IPC_CONFIG, n, header);
+  g_assert_true(qv_fd_write_all(config[1], "config", header, sizeof header, NULL));
+  g_assert_true(qv_fd_write_all(config[1], "config", text, n, NULL));
+  close(config[0]);
+  close(config[1]);
+  close(frames[1]);
+  close(guest[1]);
+  return process;
+}
+
+typedef struct {
+  int verdict; /* -1: none */
+  gsize payload_bytes;
+  guint progress;
+  char *report;
+} Outcome;
+
+/* Reads all frames and reaps: the process must have ended by itself. */
+static Outcome finish(Process *process)
+{
+  Outcome outcome = {.verdict = -1};
+  g_autoptr(QvIpcReader) reader = qv_ipc_reader_new(QV_IPC_FROM_UNPACK);
+  guint8 bytes[4096];
+  ssize_t got;
+  while ((got = read(process->frames, bytes, sizeof bytes)) > 0) {
+    QvIpcType type;
+    const guint8 *payload;
+    gsize n;
+    g_assert_true(qv_ipc_reader_feed(reader, bytes, got, NULL));
+    while (qv_ipc_reader_next(reader, &type, &payload, &n)) {
+      if (type == QV_IPC_VERDICT)
+        outcome.verdict = qv_ipc_u32(payload);
+      else if (type == QV_IPC_PAYLOAD)
+        outcome.payload_bytes += n;
+      else if (type == QV_IPC_PROGRESS)
+        outcome.progress++;
+      else if (type == QV_IPC_REPORT)
+        outcome.report = g_strndup((const char *)payload, n);
+    }
+  }
+  int status;
+  g_assert_cmpint(waitpid(process->pid, &status, 0), ==, process->pid);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    g_error("the unpack process ended with wait status %x", status);
+  close(process->guest);
+  close(process->frames);
+  return outcome;
+}
+
+/* What is refused early is no longer read: EPIPE is fine. */
+static Outcome run(const guint8 *bytes, gsize n, gsize portion)
+{
+  Process process = start();
+  for (gsize at = 0; at < n; at += portion) {
+    if (!qv_fd_write_all(process.guest, "guest", bytes + at, MIN(portion, n - at), NULL))
+      break;
+  }
+  shutdown(process.guest, SHUT_WR);
+  return finish(&process);
+}
+
+static void test_complete(void)
+{
+  g_autoptr(GByteArray) stream = good_stream();
+  for (int i = 0; i < 2; i++) {
+    Outcome outcome = run(stream->data, stream->len, i == 0 ? stream->len : 1);
+    g_assert_cmpint(outcome.verdict, ==, QV_UNPACK_COMPLETE);
+    g_assert_cmpuint(outcome.payload_bytes, >, 0);
+    g_assert_cmpuint(outcome.progress, ==, 2);
+    g_assert_nonnull(outcome.report);
+    g_assert_cmpint(outcome.report[64], ==, '\n');
+    g_assert_nonnull(strstr(outcome.report, "\"out.bin\""));
+    g_free(outcome.report);
+  }
+}
+
+static void test_filtered(void)
+{
+  Process process = start();
+  g_autofree char *path = g_strdup_printf("/proc/%d/status", process.pid);
+  gboolean filtered = FALSE;
+  for (int tries = 0; tries < 6000 && !filtered; tries++) {
+    g_autofree char *text = NULL;
+    g_assert_true(g_file_get_contents(path, &text, NULL, NULL));
+    filtered = strstr(text, "Seccomp:\t2") != NULL && strstr(text, "NoNewPrivs:\t1") != NULL;
+    g_usleep(10000);
+  }
+  g_assert_true(filtered);
+  shutdown(process.guest, SHUT_WR);
+  Outcome outcome = finish(&process);
+  g_assert_cmpint(outcome.verdict, ==, QV_UNPACK_CUT);
+}
+
+static void test_cut(void)
+{
+  g_autoptr(GByteArray) stream = good_stream();
+  for (gsize n = 0; n < stream->len; n += 511) {
+    Outcome outcome = run(stream->data, n, 4096);
+    g_assert_cmpint(outcome.verdict, ==, QV_UNPACK_CUT);
+    g_assert_null(outcome.report);
+  }
+  g_byte_array_append(stream, (const guint8 *)"x", 1);
+  Outcome outcome = run(stream->data, stream->len, stream->len);
+  g_assert_cmpint(outcome.verdict, ==, QV_UNPACK_BAD);
+}
+
+static void test_altered(void)
+{
+  g_autoptr(GByteArray) stream = good_stream();
+  for (gsize at = 0; at < stream->len; at += 97) {
+    stream->data[at] ^= 1;
+    Outcome outcome = run(stream->data, stream->len, 4096);
+    g_assert_cmpint(outcome.verdict, !=, QV_UNPACK_COMPLETE);
+    g_assert_cmpint(outcome.verdict, !=, -1);
+    stream->data[at] ^= 1;
+  }
+}
+
+static void test_noise(void)
+{
+  g_autoptr(GRand) rand = g_rand_new_with_seed(11);
+  g_autofree guint8 *noise = g_malloc(100000);
+  for (int round = 0; round < 10; round++) {
+    for (gsize i = 0; i < 100000; i++)
+      noise[i] = g_rand_int(rand);
+    Outcome outcome = run(noise, 100000, 4096);
+    g_assert_cmpint(outcome.verdict, ==, QV_UNPACK_BAD);
+  }
+}
+
+/* ---- the filter alone */
+
+enum { DO_OPEN, DO_SOCKET, DO_EXEC, DO_READ, DO_WRITE, DO_KILL, DO_MAP_EXEC, DO_FORK, DO_N };
+
+static void forbidden(int what)
+{
+  char byte = 0;
+  switch (what) {
+  case DO_OPEN:
+    open("/dev/null", O_RDONLY);
+    break;
+  case DO_SOCKET:
+    socket(AF_UNIX, SOCK_STREAM, 0);
+    break;
+  case DO_EXEC:
+    execl("/bin/true", "true", NULL);
+    break;
+  case DO_READ:
+    (void)!read(0, &byte, 1);
+    break;
+  case DO_WRITE:
+    (void)!write(QV_UNPACK_GUEST_FD, &byte, 1);
+    break;
+  case DO_KILL:
+    kill(getppid(), 0);
+    break;
+  case DO_MAP_EXEC:
+    mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    break;
+  case DO_FORK:
+    fork();
+    break;
+  }
+}
+
+static void test_filter(void)
+{
+  for (int what = 0; what <= DO_N; what++) {
+    pid_t pid = fork();
+    if (pid == 0) {
+      prctl(PR_SET_DUMPABLE, 0);
+      int null = open("/dev/null", O_RDWR);
+      dup2(null, QV_UNPACK_GUEST_FD);
+      dup2(null, QV_UNPACK_OUT_FD);
+      if (!qv_unpack_filter_enter(NULL))
+        _exit(9);
+      char byte = 0;
+      if (read(QV_UNPACK_GUEST_FD, &byte, 1) != 0 || write(QV_UNPACK_OUT_FD, &byte, 1) != 1 ||
+          mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED)
+        _exit(8);
+      forbidden(what);
+      _exit(0);
+    }
+    int status;
+    g_assert_cmpint(waitpid(pid, &status, 0), ==, pid);
+    if (what == DO_N)
+      g_assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    else
+      g_assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS);
+  }
+}
+
+int main(int argc, char **argv)
+{
+  signal(SIGPIPE, SIG_IGN);
+  g_test_init(&argc, &argv, NULL);
+  g_test_add_func("/unpack/complete", test_complete);
+  g_test_add_func("/unpack/filtered", test_filtered);
+  g_test_add_func("/unpack/cut", test_cut);
+  g_test_add_func("/unpack/altered", test_altered);
+  g_test_add_func("/unpack/noise", test_noise);
+  g_test_add_func("/unpack/filter", test_filter);
+  return g_test_run();
+}
