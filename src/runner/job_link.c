@@ -199,7 +199,6 @@ static gboolean take_frame(QvJobLink *link, QvIpcType type, const guint8 *payloa
 {
   switch (type) {
   case QV_IPC_STARTED:
-    link->events.started(link->data);
     return TRUE;
   case QV_IPC_INPUT_DONE:
     link->events.input_done(link->data);

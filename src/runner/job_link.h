@@ -14,7 +14,6 @@ typedef struct QvJobLink QvJobLink;
 
 /* None of them may free the link but `exited`, which comes last and once. */
 typedef struct {
-  void (*started)(gpointer data);
   void (*input_done)(gpointer data);
   void (*progress)(guint32 members, gpointer data);
   /* CODE: blob_missing, or what the job process said; TEXT for the log. */

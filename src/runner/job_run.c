@@ -228,12 +228,11 @@ static void say_progress(QvJobRun *run, gboolean running, guint members)
   qv_worker_progress(run->supervisor->worker, run->fetched, json);
 }
 
-static void on_started(gpointer data)
+static void on_input_done(gpointer data)
 {
-  qv_log(QV_LOG_DEBUG, "sandbox runs", "jobId", ((QvJobRun *)data)->id, NULL);
+  qv_log(QV_LOG_DEBUG, "sandbox has its input", "jobId", ((QvJobRun *)data)->id, NULL);
+  say_progress(data, TRUE, 0);
 }
-
-static void on_input_done(gpointer data) { say_progress(data, TRUE, 0); }
 
 static void on_progress(guint32 members, gpointer data) { say_progress(data, TRUE, members); }
 
@@ -299,8 +298,7 @@ static void on_exited(gpointer data)
   feed_type(run, QV_RUN_EVENT_EXITED);
 }
 
-static const QvJobLinkEvents link_events = {.started = on_started,
-                                            .input_done = on_input_done,
+static const QvJobLinkEvents link_events = {.input_done = on_input_done,
                                             .progress = on_progress,
                                             .trouble = on_trouble,
                                             .report = on_report,

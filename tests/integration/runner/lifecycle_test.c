@@ -19,7 +19,7 @@
 
 static void await_started(World *world, const QvJob *job)
 {
-  g_autofree char *line = g_strdup_printf("sandbox runs jobId=%s", job->job_id);
+  g_autofree char *line = g_strdup_printf("sandbox has its input jobId=%s", job->job_id);
   world_await_log(world, line);
 }
 
@@ -35,7 +35,7 @@ static void test_drain(void)
   world_add(world, job, sha256);
   await_started(world, job);
   kill(world->runner, SIGTERM);
-  world_await_log(world, "draining: 1 jobs in progress");
+  world_await_log(world, "draining");
   world_add(world, next, other);
   g_assert_cmpint(world_stop(world, 0), ==, 0);
   g_autoptr(QvResult) result = world_result(world, job, sha256);
@@ -247,7 +247,6 @@ static void test_tenants(void)
   world_add(world, first, a);
   await_started(world, first);
   world_add(world, second, b);
-  world_await_state(world, second->job_id, QV_JOB_ACTIVE);
   world_add(world, other, c);
   g_autoptr(QvResult) of_other = world_result(world, other, c);
   g_autoptr(QvResult) of_first = world_result(world, first, a);
