@@ -110,22 +110,27 @@ lane_leftovers() {
   cat "$results/leftovers.tap"
 }
 
-lanes=("$@")
-if [ ${#lanes[@]} -eq 0 ]; then lanes=(lint asan release valgrind demo); fi
-for lane in "${lanes[@]}"; do
-  case $lane in
-  lint | asan | release | valgrind | demo) ;;
-  *) echo "test.sh: no lane '$lane'" >&2; exit 2 ;;
-  esac
-done
+main() {
+  lanes=("$@")
+  if [ ${#lanes[@]} -eq 0 ]; then lanes=(lint asan release valgrind demo); fi
+  for lane in "${lanes[@]}"; do
+    case $lane in
+    lint | asan | release | valgrind | demo) ;;
+    *) echo "test.sh: no lane '$lane'" >&2; exit 2 ;;
+    esac
+  done
 
-rm -rf "$results"
-mkdir -p "$results"
-scripts/leftovers.py before "$results/before.json" || exit 1
-for lane in "${lanes[@]}" leftovers; do
-  say "$lane"
-  "lane_$lane"
-done
-say summary
-shopt -s nullglob
-exec scripts/summary.py "$results"/*.tap "$results"/[arv]*.json
+  rm -rf "$results"
+  mkdir -p "$results"
+  scripts/leftovers.py before "$results/before.json" || exit 1
+  for lane in "${lanes[@]}" leftovers; do
+    say "$lane"
+    "lane_$lane"
+  done
+  say summary
+  shopt -s nullglob
+  exec scripts/summary.py "$results"/*.tap "$results"/[arv]*.json
+}
+
+# On one line, so that a change of this file while it runs changes nothing.
+main "$@"; exit
