@@ -132,10 +132,7 @@ await main(async () => {
   // A signed cancel while it runs.
   const endless = makeJob({ a: 'x' }, { run: [step('one', 'echo started; sleep 600')] });
   const cancelled = await add(endless);
-  await new Promise((seenActive) => {
-    const look = ({ jobId }) => { if (jobId === endless.job.jobId) { events.off('progress', look); seenActive(); } };
-    events.on('progress', look);
-  });
+  await until('the job is under way', () => progress.some((p) => p.jobId === endless.job.jobId));
   const { jobId, tenantId, pool } = endless.job;
   await keys.set(`${prefix}:cancel:${jobId}`, JSON.stringify(c.sign(key, 'cancel', { v: 1, jobId, tenantId, pool, at: Date.now() })), 'PX', 600000);
   await keys.publish(`${prefix}:cancel`, jobId);
