@@ -59,6 +59,8 @@ static void test_own(void)
     {"{1..12}", "12", TRUE},
     {"{12..1}", "3", TRUE},
     {"{1..12}", "13", FALSE},
+    {"{1..b}", "1..b", TRUE},
+    {"{1.2}", "1.2", TRUE},
     {"v{-1..1}", "v-1", TRUE},
     {"+(ab|c)", "abcab", TRUE},
     {"+(ab|c)", "", FALSE},
@@ -82,7 +84,7 @@ static void test_own(void)
 static void test_invalid(void)
 {
   static const char *const invalid[] = {"", "[", "[a", "[!", "[]", "{", "{a", "{a,", "{a,{b}", "+(a", "*(", "!(a)", "a\\", "\xff",
-                                        "{1..1000}", "{{{{{{{{{a}}}}}}}}}"};
+                                        "{1..1000}", "[a\\", "[a-\\", "{1..100}{1..100}{1..100}", "{{{{{{{{{a}}}}}}}}}"};
   for (gsize i = 0; i < G_N_ELEMENTS(invalid); i++)
     g_assert_false(qv_glob_valid(invalid[i], strlen(invalid[i])));
   g_assert_false(qv_glob_valid("a\0b", 3));

@@ -77,6 +77,9 @@ static void test_reasons(void)
   check("\"\\x41\"", QV_JSON_SIGNED, QV_JSON_ESCAPE);
   check("\"\\u00g0\"", QV_JSON_SIGNED, QV_JSON_ESCAPE);
   check("\"\\ud800\"", QV_JSON_SIGNED, QV_JSON_SURROGATE);
+  check("\"\\ud800\\n\"", QV_JSON_SIGNED, QV_JSON_SURROGATE);
+  check("\"\\ud800\\", QV_JSON_SIGNED, QV_JSON_TRUNCATED);
+  check("\"\\ud8", QV_JSON_SIGNED, QV_JSON_TRUNCATED);
   check("\"\\udc00\\ud800\"", QV_JSON_SIGNED, QV_JSON_SURROGATE);
   check("\"\\ud800\\ud800\"", QV_JSON_SIGNED, QV_JSON_SURROGATE);
   check("\"\xc0\xaf\"", QV_JSON_SIGNED, QV_JSON_NOT_UTF8);

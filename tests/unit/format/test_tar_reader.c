@@ -296,6 +296,26 @@ static void test_pax_alone(void)
   g_assert_cmpint(read_with(tar, &wide, NULL), ==, QV_TAR_PAX);
 }
 
+/* The header behind an extended one is judged as any other; so is the padding of its record. */
+static void test_pax_damage(void)
+{
+  g_autofree char *p = g_strnfill(101, 'p');
+  g_autoptr(GByteArray) tar = g_byte_array_new();
+  add(tar, p, "", FALSE);
+  end(tar);
+  g_assert_cmpuint(tar->len, ==, 3 * 512 + QV_TAR_END_BYTES);
+  g_assert_cmpint(read_with(tar, &wide, NULL), ==, QV_TAR_OK);
+  tar->data[1023] = 1;
+  g_assert_cmpint(read_with(tar, &wide, NULL), ==, QV_TAR_PADDING);
+  tar->data[1023] = 0;
+  tar->data[1024] ^= 1;
+  g_assert_cmpint(read_with(tar, &wide, NULL), ==, QV_TAR_CHECKSUM);
+  tar->data[1024] ^= 1;
+  tar->data[1024 + 156] = '5';
+  mend_checksum(tar->data + 1024);
+  g_assert_cmpint(read_with(tar, &wide, NULL), ==, QV_TAR_TYPE);
+}
+
 static void test_ends(void)
 {
   g_autoptr(GByteArray) tar = sample();
@@ -415,6 +435,7 @@ int main(int argc, char **argv)
   g_test_add_func("/tar/reader/names", test_names);
   g_test_add_func("/tar/reader/pax", test_pax);
   g_test_add_func("/tar/reader/pax-alone", test_pax_alone);
+  g_test_add_func("/tar/reader/pax-damage", test_pax_damage);
   g_test_add_func("/tar/reader/ends", test_ends);
   g_test_add_func("/tar/reader/caps", test_caps);
   g_test_add_func("/tar/reader/many", test_many);
