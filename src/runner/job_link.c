@@ -353,7 +353,11 @@ void qv_job_link_kill(QvJobLink *link)
     kill(link->pid, SIGKILL);
 }
 
-GPid qv_job_link_pid(const QvJobLink *link)
+gboolean qv_job_link_is_storing(const QvJobLink *link)
 {
-  return link->pid;
+  for (int i = 0; i < WINDOW; i++) {
+    if (link->out[i].command != 0)
+      return TRUE;
+  }
+  return FALSE;
 }

@@ -45,4 +45,5 @@ void qv_job_link_store(QvJobLink *link); /* payload chunks are welcome; `receive
 void qv_job_link_stop(QvJobLink *link);
 void qv_job_link_discard(QvJobLink *link);
 void qv_job_link_kill(QvJobLink *link);
-GPid qv_job_link_pid(const QvJobLink *link);
+/* Payload chunks are on their way to Valkey: it is not the job process that keeps us waiting. */
+gboolean qv_job_link_is_storing(const QvJobLink *link);

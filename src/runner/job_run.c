@@ -250,6 +250,8 @@ static void on_trouble(const char *code, const char *text, gpointer data)
 static gboolean on_overdue(gpointer data)
 {
   QvJobRun *run = data;
+  if (run->link != NULL && qv_job_link_is_storing(run->link))
+    return G_SOURCE_CONTINUE;
   run->overdue = 0;
   qv_log(QV_LOG_ERROR, "job process does not obey", "jobId", run->id, NULL);
   feed_type(run, QV_RUN_EVENT_OVERDUE);

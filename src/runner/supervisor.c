@@ -251,6 +251,11 @@ static gboolean on_reload(gpointer data)
     qv_logf(QV_LOG_INFO, "keys and images were read again");
   else
     qv_log(QV_LOG_ERROR, "reload failed; the old keys and images stay in use", "error", error->message, NULL);
+  /* Who has just removed by hand what was in the way need not wait. */
+  if (self->again != 0) {
+    g_source_remove(self->again);
+    on_again(self);
+  }
   return G_SOURCE_CONTINUE;
 }
 

@@ -6,6 +6,7 @@
 #include <glib/gstdio.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -317,6 +318,60 @@ static void test_images(void)
   world_expect_clean(world);
 }
 
+/* Valkey is away and stays away: the third signal does not wait for it. */
+static void test_abandon(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PERSIST);
+  if (world == NULL)
+    return;
+  const char *const fast[] = {FAST_LOCKS, "QUAVON_SANDBOX_GRACE_MS=1800000", NULL};
+  world_start(world, (const char *const[]){"QUAVON_SANDBOX_LOCK_MS=600000", "QUAVON_SANDBOX_GRACE_MS=1800000", NULL});
+  g_autoptr(QvJob) job = world_job(world, "sleep 1000");
+  char sha256[65];
+  world_add(world, job, sha256);
+  await_started(world, job);
+  qv_test_valkey_kill(world->valkey);
+  kill(world->runner, SIGTERM);
+  world_await_log(world, "draining");
+  kill(world->runner, SIGTERM);
+  world_await_log(world, "are ended for the shutdown");
+  g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
+  qv_test_valkey_restart(world->valkey);
+  g_autofree char *lock = g_strdup_printf("quavon-sandbox:sandbox:%s:lock", job->job_id);
+  g_free(qv_test_valkey_cli(world->valkey, "DEL", lock, NULL)); /* as if its minute were over */
+  world_start(world, fast);
+  g_autofree char *text = NULL;
+  g_assert_cmpint(world_wait(world, job->job_id, &text), ==, QV_JOB_FAILED);
+  g_assert_cmpstr(text, ==, "stalled");
+  g_assert_cmpuint(world_ends(world, job->job_id), ==, 1);
+  world_expect_clean(world);
+}
+
+/* What cannot be removed stops the fetching, and says so; once it is gone, jobs are taken again. */
+static void test_problem(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  if (world == NULL)
+    return;
+  g_autofree char *left = g_build_filename(world->state_dir, "runs", "6c1e0f0e-52a5-4a3f-8a5e-0d8f0c3f7a11", NULL);
+  g_assert_cmpint(g_mkdir_with_parents(left, 0711), ==, 0);
+  g_assert_cmpint(mount("tmpfs", left, "tmpfs", 0, "size=64k"), ==, 0);
+  world_start(world, NULL);
+  world_await_log(world, "problem: something of a sandbox is left");
+  world_await_log(world, "runner is ready");
+  char sha256[65];
+  g_autoptr(QvJob) job = world_job(world, "true");
+  world_add(world, job, sha256);
+  g_usleep(1000000);
+  world_await_state(world, job->job_id, QV_JOB_WAITING);
+  g_assert_cmpint(umount(left), ==, 0);
+  kill(world->runner, SIGHUP);
+  world_await_log(world, "the problem is gone");
+  g_autoptr(QvResult) result = world_result(world, job, sha256);
+  g_assert_cmpint(result->status, ==, QV_STATUS_SUCCEEDED);
+  world_expect_clean(world);
+}
+
 int main(int argc, char **argv)
 {
   g_test_init(&argc, &argv, NULL);
@@ -331,5 +386,7 @@ int main(int argc, char **argv)
   g_test_add_func("/runner/lifecycle/reload", test_reload);
   g_test_add_func("/runner/lifecycle/tenants", test_tenants);
   g_test_add_func("/runner/lifecycle/images", test_images);
+  g_test_add_func("/runner/lifecycle/abandon", test_abandon);
+  g_test_add_func("/runner/lifecycle/problem", test_problem);
   return g_test_run();
 }
