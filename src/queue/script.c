@@ -23,8 +23,6 @@ static void call_free(Call *call)
   g_free(call);
 }
 
-G_DEFINE_AUTOPTR_CLEANUP_FUNC(Call, call_free)
-
 static void on_reply(const QvReply *reply, const GError *error, gpointer user);
 
 static void send_call(Call *call, const char *verb, const char *which)
@@ -51,9 +49,9 @@ static void on_reply(const QvReply *reply, const GError *error, gpointer user)
     send_call(call, "EVAL", call->script->text);
     return;
   }
-  g_autoptr(Call) owned = call;
   if (call->func)
     call->func(reply, error, call->user);
+  call_free(call);
 }
 
 char *qv_queue_prefix(const char *prefix)

@@ -143,7 +143,6 @@ static gboolean launch(QvTestValkey *v)
 
 QvTestValkey *qv_test_valkey_start(QvTestValkeyFlags flags)
 {
-  g_autoptr(GError) error = NULL;
   QvTestValkey *v = g_new0(QvTestValkey, 1);
   v->flags = flags;
   v->dir = g_strdup("/tmp/qv-XXXXXX");

@@ -125,7 +125,7 @@ static void use_stores(QvAddress *address, QvConn *conn)
   Seen seen = { 0 };
   g_autoptr(GBytes) chunk = g_bytes_new_static("x", 1);
   const char *channels[] = { PREFIX ":cancel", PREFIX ":smoke", PREFIX ":egress-usage", NULL };
-  g_autoptr(QvSubscriber) subscriber = qv_subscriber_new(address, NULL, channels, &events, &seen);
+  G_GNUC_UNUSED g_autoptr(QvSubscriber) subscriber = qv_subscriber_new(address, NULL, channels, &events, &seen);
   qv_replay_guard_take(conn, PREFIX, "j", "r", 1000, 0, on_guard, &seen);
   qv_blob_put(conn, PREFIX, "j.result", 0, chunk, 1000, 0, on_done, &seen);
   qv_blob_get(conn, PREFIX, "j.base", 0, 0, on_bytes, &seen);

@@ -121,7 +121,7 @@ static void test_cancel(Fixture *f, gconstpointer unused)
   Heard heard = { 0 };
   g_autofree char *channel = qv_cancel_channel(PREFIX);
   const char *channels[] = { channel, PREFIX ":smoke", NULL };
-  g_autoptr(QvSubscriber) subscriber = qv_subscriber_new(f->sandbox_address, NULL, channels, &events, &heard);
+  G_GNUC_UNUSED g_autoptr(QvSubscriber) subscriber = qv_subscriber_new(f->sandbox_address, NULL, channels, &events, &heard);
   QV_TEST_WAIT(heard.ready_n == 1);
   Got put = { 0 }, got = { 0 };
   qv_cancel_put(f->worker, PREFIX, "job-1", "{\"c\":1}", 7, 600000, 0, on_done, &put);
@@ -144,7 +144,7 @@ static void test_cancel(Fixture *f, gconstpointer unused)
   QV_TEST_WAIT(again.n == 1);
   /* A channel that the user must not hear. */
   Heard refused = { 0 };
-  g_autoptr(QvSubscriber) deaf =
+  G_GNUC_UNUSED g_autoptr(QvSubscriber) deaf =
     qv_subscriber_new(f->sandbox_address, NULL, (const char *[]){ "other:cancel", NULL }, &events, &refused);
   QV_TEST_WAIT(refused.failed_n > 0);
   g_assert_cmpint(refused.code, ==, QV_ERROR_AUTH);
