@@ -113,7 +113,8 @@ static void mend_mac(guint8 *data, gsize size)
   guint8 *open = at;
   while (open > data && *open != '{')
     open--;
-  guint8 *close = memchr(at, '}', size - (gsize)(at - data));
+  guint8 *behind = at + mark_n + 46; /* inside: the loop saw to it */
+  guint8 *close = memchr(behind, '}', size - (gsize)(behind - data));
   gsize header_at = (gsize)(open - data);
   if (close == NULL || header_at < QV_TAR_BLOCK_BYTES || at[mark_n + 44] != '"' || at[mark_n + 45] != ',')
     return;
@@ -123,7 +124,7 @@ static void mend_mac(guint8 *data, gsize size)
   qv_hmac_sha256_init(&hmac, stream_key, sizeof stream_key);
   qv_hmac_sha256_update(&hmac, data, header_at - QV_TAR_BLOCK_BYTES);
   qv_hmac_sha256_update(&hmac, open, (gsize)(at - open));
-  qv_hmac_sha256_update(&hmac, at + mark_n + 46, (gsize)(close + 1 - (at + mark_n + 46)));
+  qv_hmac_sha256_update(&hmac, behind, (gsize)(close + 1 - behind));
   qv_hmac_sha256_final(&hmac, mac);
   qv_base64_encode(mac, sizeof mac, text);
   memcpy(at + mark_n, text, 44);
