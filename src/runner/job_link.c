@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "queue/stores.h"
 #include "runner/channel.h"
 #include "runner/spawn.h"
@@ -199,6 +200,7 @@ static gboolean take_frame(QvJobLink *link, QvIpcType type, const guint8 *payloa
 {
   switch (type) {
   case QV_IPC_STARTED:
+    qv_log(QV_LOG_DEBUG, "sandbox runs", "jobId", link->job_id, NULL);
     return TRUE;
   case QV_IPC_INPUT_DONE:
     link->events.input_done(link->data);

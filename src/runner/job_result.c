@@ -84,7 +84,9 @@ static QvEntryFacts *parse_report(GBytes *report, char tree[TREE_HEX_N + 1], GEr
     g_set_error(error, QV_ERROR, QV_ERROR_FORMAT, "the unpack process wrote no report");
     return NULL;
   }
-  g_strlcpy(tree, none ? "" : text, TREE_HEX_N + 1);
+  memset(tree, 0, TREE_HEX_N + 1);
+  if (!none)
+    memcpy(tree, text, TREE_HEX_N);
   return qv_entry_facts_parse(line_end + 1, n - tree_n - 1, error);
 }
 

@@ -18,10 +18,13 @@
 
 #define FAST_LOCKS "QUAVON_SANDBOX_LOCK_MS=5000", "QUAVON_SANDBOX_STALLED_MS=5000"
 
+/* The entry runs, and needs nothing more from Valkey. */
 static void await_started(World *world, const QvJob *job)
 {
-  g_autofree char *line = g_strdup_printf("sandbox has its input jobId=%s", job->job_id);
-  world_await_log(world, line);
+  g_autofree char *input = g_strdup_printf("sandbox has its input jobId=%s", job->job_id);
+  g_autofree char *runs = g_strdup_printf("sandbox runs jobId=%s", job->job_id);
+  world_await_log(world, input);
+  world_await_log(world, runs);
 }
 
 static void test_drain(void)
