@@ -4,16 +4,19 @@ BUILD = build/release
 PREFIX = /usr/local
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all help deps demo test bench fuzz lint coverage install clean
-all: deps ## build everything (release) in build/release
+.PHONY: all help deps deps-build demo test bench fuzz lint coverage install clean
+all: deps-build ## build everything (release) in build/release
 	@test -f $(BUILD)/build.ninja || meson setup $(BUILD) --buildtype=release -Ddebug=true --prefix=$(PREFIX)
 	@ninja -C $(BUILD)
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 14
 
 deps: ## install what scripts/packages.list names and this machine lacks
 	@scripts/install-deps.sh
+
+deps-build: ## the same without what only the tests need
+	@scripts/install-deps.sh --build
 
 demo: all ## run the test suite of a third-party package in a sandbox, and show the verified result
 	@scripts/demo.sh
@@ -21,7 +24,7 @@ demo: all ## run the test suite of a third-party package in a sandbox, and show 
 test: deps ## lint, all suites under ASan and UBSan, release, valgrind, leftovers; LANES='lint asan' for a part
 	@scripts/test.sh $(LANES)
 
-bench: all ## measure a job's way through the house; writes build/bench.txt
+bench: all ## measure a job's way through the house; writes build/bench.json
 	@scripts/bench.sh
 
 fuzz: deps ## fuzz each parser for FUZZ_SECONDS (60) with clang's libFuzzer

@@ -1,7 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # bench.sh [RUNS]: what a job costs from its command line to its verified result, and what a snapshot costs. Figures
-# of one machine at one moment, to compare with the same machine's: nothing asserts them. Writes build/bench.txt.
+# of one machine at one moment, to compare with the same machine's: nothing asserts them. Where another
+# program does the same work it is measured in turn with ours, and the ratio of the medians is given. Writes
+# build/bench.json.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 runs=${1:-10}
@@ -28,23 +30,43 @@ for i in range(10000):
     (folder / f"f{i:05}").write_bytes(b" ".join(random.choices(words, k=292)))
 END
 
-measure() { # text, command…
-  local text=$1 times=() from to
-  shift
-  for ((i = 0; i < runs; i++)); do
-    from=${EPOCHREALTIME/./}
-    "$@" >"$work/log" 2>&1 || { cat "$work/log"; return 1; }
-    to=${EPOCHREALTIME/./}
-    times+=($(((to - from) / 1000)))
-  done
-  mapfile -t times < <(printf '%s\n' "${times[@]}" | sort -n)
-  printf '%-58s %6d %6d %6d\n' "$text" "${times[0]}" "${times[$((runs / 2))]}" "${times[$((runs - 1))]}"
+# Milliseconds of one run of a command.
+once() {
+  local from=${EPOCHREALTIME/./}
+  "$@" >"$work/log" 2>&1 || { cat "$work/log" >&2; return 1; }
+  echo $(((${EPOCHREALTIME/./} - from) / 1000))
 }
 
-{
-  printf 'ms, %d runs %43s %6s %6s\n' "$runs" least median most
-  measure "quavon snapshot, 1 file" "$quavon" snapshot "$work/small"
-  measure "quavon snapshot, 10,000 files, 20 MiB" "$quavon" snapshot "$work/large"
-  measure "quavon run -- true, own Valkey and runner, 1 file" "$quavon" run --all --repo "$work/small" -- true
-  measure "quavon run -- true, own Valkey and runner, 10,000 files" "$quavon" run --all --repo "$work/large" -- true
-} | tee build/bench.txt
+peer_snapshot() { tar -C "$1" --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -cf - . | gzip -1n >"$work/peer.gz"; }
+
+measure() { # name, peer (a function's words, or empty), command…
+  local name=$1 peer=$2
+  shift 2
+  for ((i = 0; i < runs; i++)); do
+    printf '%s\tours\t%s\n' "$name" "$(once "$@")" >>"$work/figures"
+    if [ -n "$peer" ]; then
+      # shellcheck disable=SC2086
+      printf '%s\tpeer\t%s\n' "$name" "$(once $peer)" >>"$work/figures"
+    fi
+  done
+  echo "bench: $name" >&2
+}
+
+measure snapshot_1_file "peer_snapshot $work/small" "$quavon" snapshot "$work/small"
+measure snapshot_10000_files "peer_snapshot $work/large" "$quavon" snapshot "$work/large"
+measure embedded_run_1_file "" "$quavon" run --all --repo "$work/small" -- true
+measure embedded_run_10000_files "" "$quavon" run --all --repo "$work/large" -- true
+
+python3 - "$work/figures" "$runs" <<'END' | tee build/bench.json
+import json, statistics, sys
+series = {}
+for line in open(sys.argv[1]):
+    name, side, ms = line.rstrip("\n").split("\t")
+    series.setdefault(name, {}).setdefault(side, []).append(int(ms))
+figures = {}
+for name, sides in series.items():
+    figures[name] = {side: {"min": min(v), "median": statistics.median(v), "max": max(v)} for side, v in sides.items()}
+    if "peer" in sides:
+        figures[name]["ratio"] = round(figures[name]["ours"]["median"] / max(figures[name]["peer"]["median"], 1), 2)
+print(json.dumps({"unit": "ms", "runs": int(sys.argv[2]), "peer": "GNU tar, gzip -1", "figures": figures}, indent=1))
+END

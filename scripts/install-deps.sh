@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# install-deps.sh [--check]
+# install-deps.sh [--build] [--check]
 #
-# Installs what scripts/packages.list names and this machine lacks, from the machine's own mirror. --check only
-# says what is missing (exit 1 where something is).
+# Installs what scripts/packages.list names and this machine lacks, from the machine's own mirror. --build
+# leaves out what only the tests need; --check only says what is missing (exit 1 where something is).
 #
 # A good guest: sources, pins and package lists live in a private folder that is removed at the end; no service
 # is started or enabled; nothing that is installed is removed, and no named package is upgraded.
@@ -12,6 +12,15 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 work=
 saved_policy=
+build_only=
+check_only=
+for option in "$@"; do
+  case $option in
+  --build) build_only=yes ;;
+  --check) check_only=yes ;;
+  *) echo "install-deps: unknown option '$option' (--build, --check)" >&2; exit 64 ;;
+  esac
+done
 
 say() { echo "install-deps: $*" >&2; }
 
@@ -28,7 +37,8 @@ installed() { [ "$(dpkg-query -W -f '${db:Status-Abbrev}' "$1" 2>/dev/null | cut
 
 # Lines "package origin" of what is missing.
 missing() {
-  grep -v '^#' "$here/packages.list" | while read -r package origin reason; do
+  grep -v '^#' "$here/packages.list" | while read -r package user origin reason; do
+    if [ "$user" = test ] && [ -n "$build_only" ]; then continue; fi
     case $origin in
     node | npm) command -v "$origin" >/dev/null 2>&1 || echo "$package stable" ;;
     *) installed "$package" || echo "$package $origin" ;;
@@ -69,7 +79,7 @@ if [ -z "$wanted" ]; then
   exit 0
 fi
 say "missing: $(echo "$wanted" | cut -d ' ' -f 1 | tr '\n' ' ')"
-if [ "${1-}" = --check ]; then exit 1; fi
+if [ -n "$check_only" ]; then exit 1; fi
 if [ "$(id -u)" -ne 0 ]; then
   say "needs root: run 'sudo make deps', or install the packages above"
   exit 1
