@@ -4,7 +4,7 @@ BUILD = build/release
 PREFIX = /usr/local
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all help deps deps-build demo test bench fuzz lint coverage install clean
+.PHONY: all help guest deps deps-build demo test bench fuzz lint coverage install clean
 all: deps-build ## build everything (release) in build/release
 	@test -f $(BUILD)/build.ninja || meson setup $(BUILD) --buildtype=release -Ddebug=true --prefix=$(PREFIX)
 	@ninja -C $(BUILD)
@@ -21,8 +21,11 @@ deps-build: ## the same without what only the tests need
 demo: all ## run the test suite of a third-party package in a sandbox, and show the verified result
 	@scripts/demo.sh
 
-test: deps ## lint, all suites under ASan and UBSan, release, valgrind, leftovers; LANES='lint asan' for a part
+test: guest deps ## lint, all suites under ASan and UBSan, release, valgrind, leftovers; LANES='lint asan' for a part
 	@scripts/test.sh $(LANES)
+
+guest:
+	@scripts/guest.sh before build/guest.before
 
 bench: all ## measure a job's way through the house; writes build/bench.json
 	@scripts/bench.sh

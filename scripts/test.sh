@@ -91,7 +91,7 @@ lane_release() {
   step "optimised build" build_release || return
   run release release-unit 2 --suite unit --suite fuzz
   step "image of the system tests" prepare_systems || return
-  run release release-system 1 --suite interop --suite integration
+  QUAVON_TEST_TWO_BUILDS=1 run release release-system 1 --suite interop --suite integration
 }
 
 lane_valgrind() {
@@ -108,6 +108,8 @@ lane_demo() {
 lane_leftovers() {
   scripts/leftovers.py after "$results/before.json" >"$results/leftovers.tap"
   cat "$results/leftovers.tap"
+  scripts/guest.sh after build/guest.before >"$results/guest.tap"
+  cat "$results/guest.tap"
 }
 
 main() {
