@@ -86,7 +86,7 @@ static void before_exec(gpointer data)
 {
   const Child *child = data;
   int out = open(child->out, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-  int err = open(child->err, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  int err = open(child->err, O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY, 0666);
   dup2(out, STDOUT_FILENO);
   dup2(err, STDERR_FILENO);
   if (child->nobody && (setgid(NOBODY) != 0 || setuid(NOBODY) != 0))
@@ -108,7 +108,7 @@ static void start(Run *run, const char *program, const char *verb, const char *c
     g_ptr_array_add(argv, (gpointer)*words);
   g_ptr_array_add(argv, NULL);
   g_auto(GStrv) env = run_environment(run);
-  Child child = { out, err, getpid(), nobody };
+  Child child = { out, run->terminal != NULL ? run->terminal : err, getpid(), nobody };
   g_autoptr(GError) error = NULL;
   forget_parts(run);
   g_spawn_async(run->repo, (char **)argv->pdata, env, G_SPAWN_DO_NOT_REAP_CHILD, before_exec, &child, &run->pid, &error);
@@ -186,6 +186,20 @@ int run_all_verb(Run *run, const char *const *words)
 {
   run_start_verb(run, words);
   return run_wait(run);
+}
+
+void run_await_words(const Run *run, const char *words)
+{
+  for (gint64 until = g_get_monotonic_time() + RUN_DEADLINE_MS * 1000; g_get_monotonic_time() < until;
+       g_usleep(POLL_US)) {
+    g_autofree char *err = run_stderr(run);
+    if (strstr(err, words) != NULL)
+      return;
+    if (waitpid(run->pid, NULL, WNOHANG) == run->pid)
+      g_error("quavon ended too early; it said:\n%s", err);
+  }
+  g_autofree char *err = run_stderr(run);
+  g_error("quavon does not say \"%s\"; it said:\n%s", words, err);
 }
 
 /* ── Its parts ── */

@@ -10,6 +10,7 @@ typedef struct {
   char *dir;  /* scratch; repo, out, stdout, stderr lie below */
   char *repo;
   GPid pid;   /* 0: ended */
+  const char *terminal; /* NULL, or the device that is its standard error */
   char **extra; /* NAME=VALUE, beside the environment that every run has */
   /* Once a job runs: */
   char *folder; /* the keeper's, /run/quavon-… */
@@ -39,6 +40,9 @@ char **run_environment(const Run *run);
 
 char *run_stdout(const Run *run);
 char *run_stderr(const Run *run);
+
+/* Waits until its standard error has these words. */
+void run_await_words(const Run *run, const char *words);
 
 /* Waits until its command runs in the sandbox, and finds folder and processes. */
 void run_await_step(Run *run);

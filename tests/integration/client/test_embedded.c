@@ -2,6 +2,7 @@
 /* `quavon run` with a Valkey and a runner of its own, in real gVisor: what it prints, how it ends, and that nothing of it
  * stays whatever part is killed. */
 #include <glib/gstdio.h>
+#include <pty.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -88,6 +89,80 @@ static void test_output(void)
   g_assert_true(g_str_has_prefix(json, "{\"artefacts\":[],"));
   g_assert_nonnull(strstr(json, "\"status\":\"succeeded\""));
   says(run_stderr(run), "logged");
+  run_free(run);
+}
+
+static void test_tree(void)
+{
+  if (!run_possible())
+    return;
+  Run *run = run_new();
+  tree_git_init(run->repo);
+  tree_write(run->repo, ".gitignore", "ignored\n", 0644);
+  tree_write(run->repo, "ignored", "not for git\n", 0644);
+  tree_git_commit(run->repo);
+  tree_write(run->repo, "hello.txt", "new\n", 0644);
+  tree_git_commit(run->repo);
+  ends_with(run, 0, WORDS("--rev", "HEAD~1", "--", "cat", "hello.txt"));
+  g_autofree char *before = run_stdout(run);
+  g_assert_cmpstr(before, ==, "hello\n");
+  ends_with(run, 0, WORDS("--", "sh", "-c", "test ! -e ignored && cat hello.txt"));
+  g_autofree char *now = run_stdout(run);
+  g_assert_cmpstr(now, ==, "new\n");
+  ends_with(run, 0, WORDS("--all", "--", "cat", "ignored"));
+  g_autofree char *all = run_stdout(run);
+  g_assert_cmpstr(all, ==, "not for git\n");
+  run_free(run);
+}
+
+/* Until nobody has the other side open. */
+static gpointer read_terminal(gpointer data)
+{
+  GString *text = g_string_new(NULL);
+  char buffer[1024];
+  for (ssize_t n; (n = read(GPOINTER_TO_INT(data), buffer, sizeof buffer)) > 0;)
+    g_string_append_len(text, buffer, n);
+  return g_string_free(text, FALSE);
+}
+
+static char *on_terminal(const char *const *words)
+{
+  int ours = -1, theirs = -1;
+  char name[64];
+  g_assert_cmpint(openpty(&ours, &theirs, NULL, NULL, NULL), ==, 0);
+  g_assert_cmpint(ttyname_r(theirs, name, sizeof name), ==, 0);
+  Run *run = run_new();
+  run->terminal = name;
+  run_setenv(run, "TERM", "xterm");
+  GThread *reader = g_thread_new("terminal", read_terminal, GINT_TO_POINTER(ours));
+  ends_with(run, 0, words);
+  close(theirs);
+  char *text = g_thread_join(reader);
+  close(ours);
+  run_free(run);
+  return text;
+}
+
+/* Preparing can be over before the line is written again: see the unit test. */
+static void test_progress(void)
+{
+  if (!run_possible())
+    return;
+  static const char *const words[] = { "--", "sleep", "2", NULL };
+  g_autofree char *moving = on_terminal(words);
+  static const char *const lines[] = { "packing", "\r\033[Kwaiting for a runner, ", "\r\033[Kstep 1 of 1, " };
+  for (guint i = 0; i < G_N_ELEMENTS(lines); i++)
+    says(g_strdup(moving), lines[i]);
+
+  Run *run = run_new();
+  run_setenv(run, "TERM", "xterm"); /* of a terminal that is not there */
+  ends_with(run, 0, words);
+  g_autofree char *plain = run_stderr(run);
+  static const char *const plain_lines[] = { "quavon: packing (", "quavon: waiting for a runner (",
+                                             "quavon: step 1 of 1 (" };
+  for (guint i = 0; i < G_N_ELEMENTS(plain_lines); i++)
+    says(g_strdup(plain), plain_lines[i]);
+  g_assert_null(strpbrk(plain, "\r\033"));
   run_free(run);
 }
 
@@ -243,6 +318,8 @@ int main(int argc, char **argv)
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/embedded/statuses", test_statuses);
   g_test_add_func("/embedded/output", test_output);
+  g_test_add_func("/embedded/tree", test_tree);
+  g_test_add_func("/embedded/progress", test_progress);
   g_test_add_func("/embedded/refusals", test_refusals);
   g_test_add_func("/embedded/interrupt", test_interrupt);
   g_test_add_func("/embedded/interrupt-twice", test_interrupt_twice);

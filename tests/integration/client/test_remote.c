@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The verbs of quavon with a Valkey and a runner that are there: detach, wait, result, cancel. */
+/* The verbs of quavon with a Valkey and a runner that are there: detach, wait, result, cancel, Ctrl-C. */
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
@@ -126,6 +126,26 @@ static void test_cancel(Fixture *f, gconstpointer data)
   expect(f, 66, WORDS("cancel", "00000000-0000-4000-8000-000000000000"));
 }
 
+static void test_interrupt(Fixture *f, gconstpointer data)
+{
+  if (!run_possible())
+    return;
+  start_runner(f);
+  run_start_verb(f->run, WORDS("run", "--json", "--", "sleep", "1000"));
+  run_await_words(f->run, "step 1 of 1");
+  g_assert_cmpint(kill(f->run->pid, SIGINT), ==, 0);
+  g_assert_cmpint(run_wait(f->run), ==, 130);
+  g_autofree char *json = run_stdout(f->run);
+  g_assert_nonnull(strstr(json, "\"status\":\"cancelled\""));
+  /* The job ended so, not only our wait for it. */
+  const char *label = strstr(json, "\"jobId\":\"");
+  g_assert_nonnull(label);
+  g_autofree char *id = g_strndup(label + strlen("\"jobId\":\""), 36);
+  expect(f, 130, WORDS("result", "--json", id));
+  g_autofree char *stored = run_stdout(f->run);
+  g_assert_cmpstr(stored, ==, json);
+}
+
 static void test_no_valkey(Fixture *f, gconstpointer data)
 {
   g_autofree char *id = detach(f, "true");
@@ -139,6 +159,7 @@ int main(int argc, char **argv)
   g_test_init(&argc, &argv, NULL);
   g_test_add("/remote/detach", Fixture, NULL, set_up, test_detach, tear_down);
   g_test_add("/remote/cancel", Fixture, NULL, set_up, test_cancel, tear_down);
+  g_test_add("/remote/interrupt", Fixture, NULL, set_up, test_interrupt, tear_down);
   g_test_add("/remote/no-valkey", Fixture, NULL, set_up, test_no_valkey, tear_down);
   return g_test_run();
 }
