@@ -353,6 +353,24 @@ static void test_queue_full(Fixture *f, gconstpointer data)
   quavon_job_free(job);
 }
 
+/* 5 MiB of noise do not pack into 1 MiB: nothing is sent. */
+static void test_blob_too_big(Fixture *f, gconstpointer data)
+{
+  char job_id[QUAVON_JOB_ID_SIZE];
+  QuavonError *error = NULL;
+  Watch seen = { 0 };
+  set(f, "QUAVON_SANDBOX_MAX_BLOB_MIB", "1");
+  quavon_client_close(f->client);
+  f->client = open_client(f);
+  QuavonJob *job = job_new(f, "succeed");
+  g_assert_cmpint(quavon_submit(f->client, job, watch, &seen, job_id, &error), ==, -1);
+  expect(&error, QUAVON_ERROR_LIMIT, "at most 1048576 (QUAVON_SANDBOX_MAX_BLOB_MIB)");
+  quavon_job_free(job);
+  g_assert_cmpuint(seen.stages & (1u << QUAVON_STAGE_SENDING), ==, 0);
+  g_autofree char *left = keys(f, "quavon-sandbox:blob:*");
+  g_assert_cmpstr(left, ==, "");
+}
+
 static void test_bad_descriptions(Fixture *f, gconstpointer data)
 {
   char job_id[QUAVON_JOB_ID_SIZE];
@@ -481,6 +499,7 @@ int main(int argc, char **argv)
   ADD("cancel-while-sending", FALSE, test_cancel_while_sending);
   ADD("abandon", FALSE, test_abandon);
   ADD("queue-full", FALSE, test_queue_full);
+  ADD("blob-too-big", FALSE, test_blob_too_big);
   ADD("lost", FALSE, test_lost);
   ADD("bad-descriptions", FALSE, test_bad_descriptions);
   ADD("open", FALSE, test_open);

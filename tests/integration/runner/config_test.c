@@ -1,33 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an operator sees when something is not as it must be: the text names
  * the variable or file, the exit status is 78; and --check, --sweep, --version, --help. */
+#include <errno.h>
 #include <glib.h>
 #include <glib/gstdio.h>
+#include <linux/capability.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/fd.h"
 #include "world.h"
 
+enum { NOBODY = 65534 };
+
 static World *world;
 
-/* Runs the program to its end with the world's settings, changed by EXTRA; its words on both streams. */
-static int run(const char *option, const char *const *extra, char **words)
+static char *program_path(void)
 {
-  g_autofree char *program = g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "src", "runner", "quavon-sandbox-runner",
-                                              NULL);
-  char *argv[] = {program, (char *)option, NULL};
+  return g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "src", "runner", "quavon-sandbox-runner", NULL);
+}
+
+/* Runs PROGRAM to its end with the world's settings, changed by EXTRA; its words on both streams. */
+static int run_prepared(const char *program, GSpawnChildSetupFunc prepare, const char *option,
+                        const char *const *extra, char **words)
+{
+  char *argv[] = {(char *)program, (char *)option, NULL};
   g_auto(GStrv) env = world_environment(world, extra);
   g_autofree char *out = NULL, *err = NULL;
   int status;
   g_autoptr(GError) error = NULL;
-  g_spawn_sync(NULL, argv, env, 0, NULL, NULL, &out, &err, &status, &error);
+  g_spawn_sync(NULL, argv, env, 0, prepare, NULL, &out, &err, &status, &error);
   g_assert_no_error(error);
   g_assert_true(WIFEXITED(status));
   *words = g_strconcat(out, err, NULL);
   return WEXITSTATUS(status);
+}
+
+static int run(const char *option, const char *const *extra, char **words)
+{
+  g_autofree char *program = program_path();
+  return run_prepared(program, NULL, option, extra, words);
 }
 
 static void expect(const char *option, const char *extra, int status, const char *part)
@@ -77,6 +94,43 @@ static void test_keys(void)
   /* One that would hold the start up for ever. */
   g_assert_cmpint(mkfifo(file, 0600), ==, 0);
   expect(NULL, extra, 78, file);
+  g_unlink(file);
+}
+
+/* Root as in a container without these capabilities: permissions count for it as for anybody. */
+static void drop_override(gpointer data)
+{
+  struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+  struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3];
+  if (syscall(SYS_capget, &header, caps) != 0)
+    _exit(99);
+  caps[0].inheritable = caps[1].inheritable = 0;
+  if (syscall(SYS_capset, &header, caps) != 0 || prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE) != 0 ||
+      prctl(PR_CAPBSET_DROP, CAP_DAC_READ_SEARCH) != 0)
+    _exit(99);
+}
+
+static void test_unreadable_key(void)
+{
+  g_autofree char *file = g_build_filename(world->dir, "foreign-key", NULL);
+  g_autofree char *extra = g_strconcat("QUAVON_SANDBOX_SIGNING_KEY_FILE=", file, NULL);
+  g_autofree char *good = NULL;
+  gsize n;
+  g_assert_true(g_file_get_contents(world->key_file, &good, &n, NULL));
+  g_assert_true(qv_fd_write_file(file, good, n, 0600, NULL));
+  g_assert_cmpint(chown(file, NOBODY, NOBODY), ==, 0);
+  /* The build may lie where such a root has no access. */
+  g_autofree char *program = program_path();
+  g_autofree char *copy = g_build_filename(world->dir, "runner", NULL);
+  g_autofree char *bytes = NULL;
+  gsize bytes_n;
+  g_assert_true(g_file_get_contents(program, &bytes, &bytes_n, NULL));
+  g_assert_true(qv_fd_write_file(copy, bytes, bytes_n, 0755, NULL));
+  const char *extras[] = {extra, NULL};
+  g_autofree char *words = NULL;
+  int status = run_prepared(copy, drop_override, NULL, extras, &words);
+  if (status != 78 || strstr(words, file) == NULL || strstr(words, g_strerror(EACCES)) == NULL)
+    g_error("exit %d, expected 78 and '%s': %s", status, file, words);
   g_unlink(file);
 }
 
@@ -134,6 +188,7 @@ int main(int argc, char **argv)
   g_test_add_func("/runner/config/words", test_words);
   g_test_add_func("/runner/config/variables", test_variables);
   g_test_add_func("/runner/config/keys", test_keys);
+  g_test_add_func("/runner/config/unreadable-key", test_unreadable_key);
   g_test_add_func("/runner/config/images", test_images);
   g_test_add_func("/runner/config/state-dir", test_state_dir);
   g_test_add_func("/runner/config/check", test_check);
