@@ -56,6 +56,9 @@ forbid_services() {
     if [ "$refused" -eq 101 ]; then return; fi
     saved_policy=$policy.quavon-saved
     mv -f "$policy" "$saved_policy"
+  elif [ -e "$policy" ] || [ -L "$policy" ]; then
+    saved_policy=$policy.quavon-saved
+    mv -f "$policy" "$saved_policy"
   else
     saved_policy=none
   fi

@@ -86,6 +86,9 @@ enum {
   QV_GZIP_MEMBER_BYTES = 1048576,        /* of tar */
   QV_GZIP_LEVEL = 1,
 
+  /* Section 9: images lock. A file, no record: 256 entries need more than 64 KiB. */
+  QV_IMAGES_LOCK_BYTES_MAX = 1024 * 1024,
+
   /* Section 5: entry. */
   QV_REQUEST_LINE_BYTES_MAX = 1024 * 1024,
   QV_SANDBOX_UID = 65532,

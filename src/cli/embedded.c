@@ -91,8 +91,11 @@ static gboolean is_left_over(const char *folder, int *lock_fd)
     return FALSE;
   g_autofree char *path = g_build_filename(folder, QV_KEEPER_LOCK, NULL);
   *lock_fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-  if (*lock_fd < 0 && errno == ENOENT) /* killed before it had a lock: nothing was started */
-    return st.st_mtime + UNLOCKED_AGE_S < qv_clock_unix_ms() / 1000;
+  if (*lock_fd < 0 && errno == ENOENT && st.st_mtime + UNLOCKED_AGE_S < qv_clock_unix_ms() / 1000) {
+    /* Killed before it had a lock: nothing was started, so the folder is empty. One that is not is somebody else's. */
+    rmdir(folder);
+    return FALSE;
+  }
   return *lock_fd >= 0 && flock(*lock_fd, LOCK_EX | LOCK_NB) == 0;
 }
 
@@ -101,7 +104,7 @@ void qv_keeper_sweep(void)
   for (guint i = 0; i < G_N_ELEMENTS(parents); i++) {
     g_autoptr(GDir) dir = g_dir_open(parents[i], 0, NULL);
     for (const char *name; dir != NULL && (name = g_dir_read_name(dir)) != NULL;) {
-      if (!g_str_has_prefix(name, folder_prefix))
+      if (!g_str_has_prefix(name, folder_prefix) || strlen(name) != strlen(folder_prefix) + strlen("XXXXXX"))
         continue;
       g_autofree char *folder = g_build_filename(parents[i], name, NULL);
       g_autoptr(GError) error = NULL;

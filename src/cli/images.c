@@ -32,7 +32,7 @@ static int build(int argc, char **argv, const char *lock_file)
     return QV_CLI_NO_PERMISSION;
   }
   const char *name = argc > 1 ? argv[1] : "base";
-  if (strchr(name, '/') != NULL || name[0] == '.')
+  if (strchr(name, '/') != NULL || name[0] == '.' || name[0] == '-')
     return qv_usage("images", "`%s` is no image's name", name);
   g_autofree char *source_path = g_build_filename("deploy", "images", name, NULL);
   g_autofree char *installed_path = g_build_filename("images", name, NULL);

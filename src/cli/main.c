@@ -14,7 +14,7 @@ const QvVerb qv_verbs[] = {
   { "cancel", "cancel JOB", "ask for a job's end", qv_verb_cancel },
   { "keygen", "keygen FILE", "make a pool key", qv_verb_keygen },
   { "snapshot", "snapshot [OPTION…] DIR", "pack a folder as `run` does, and name its digest", qv_verb_snapshot },
-  { "images", "images build|list|verify|prune [OPTION…]", "the sandbox images of this machine", qv_verb_images },
+  { "images", "images build [NAME]|list|verify [NAME]|prune [--previous]", "the sandbox images of this machine", qv_verb_images },
   { "help", "help [VERB]", "this text, or a verb's", qv_verb_help },
   { "version", "version", "the version", qv_verb_version },
   { NULL },
@@ -141,5 +141,10 @@ int qv_main(int argc, char **argv)
     fprintf(stderr, "quavon: there is no verb `%s`; `quavon help` lists them\n", name);
     return QV_CLI_USAGE;
   }
-  return verb->run(argc - 1, argv + 1);
+  int status = verb->run(argc - 1, argv + 1);
+  if (status == QV_CLI_OK && (fflush(stdout) != 0 || ferror(stdout))) {
+    qv_complain("standard output cannot be written");
+    return QV_CLI_FAILED;
+  }
+  return status;
 }

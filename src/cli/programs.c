@@ -44,9 +44,10 @@ char *qv_program_find(const char *room, const char *name, GError **error)
     return first_of(name, built, G_N_ELEMENTS(built), G_FILE_TEST_IS_EXECUTABLE, error);
   }
   char *paths[] = {
-    dir != NULL ? g_build_filename(dir, name, NULL) : NULL,
-    dir != NULL ? g_build_filename(dir, "..", "sbin", name, NULL) : NULL,
+    /* libexec first: `entry` is a name that another program in bin may have. */
     dir != NULL ? g_build_filename(dir, "..", "libexec", "quavon", name, NULL) : NULL,
+    dir != NULL ? g_build_filename(dir, "..", "sbin", name, NULL) : NULL,
+    dir != NULL ? g_build_filename(dir, name, NULL) : NULL,
     g_build_filename(QV_SBINDIR, name, NULL),
     g_build_filename(QV_LIBEXECDIR, name, NULL),
   };

@@ -192,8 +192,8 @@ int qv_report(QuavonClient *client, const QuavonResult *result, const QvReportOp
   QuavonStepRecord record;
   int status = qv_exit_status(quavon_result_status(result), quavon_result_code(result),
                               deciding_record(result, &record));
-  if (fflush(stdout) != 0) {
-    qv_complain("standard output: %s", g_strerror(errno));
+  if (fflush(stdout) != 0 || ferror(stdout)) { /* a failed write before left its mark only */
+    qv_complain("standard output cannot be written");
     delivered = FALSE;
   }
   return status == QV_CLI_OK && !delivered ? QV_CLI_SANDBOX : status;

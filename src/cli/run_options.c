@@ -134,7 +134,7 @@ gboolean qv_run_options_parse(int argc, char **argv, QvRunOptions *options, int 
     { "detach", 0, 0, G_OPTION_ARG_NONE, &options->detach, "Print the job's id and do not wait", NULL },
     { "json", 0, 0, G_OPTION_ARG_NONE, &options->json, "Print the verified result, logs to stderr", NULL },
     { "raw", 0, 0, G_OPTION_ARG_NONE, &options->raw, "Print logs byte by byte, unescaped", NULL },
-    { "quiet", 'q', 0, G_OPTION_ARG_NONE, &options->quiet, "No progress", NULL },
+    { "quiet", 'q', 0, G_OPTION_ARG_NONE, &options->quiet, "No progress and no summary", NULL },
     { NULL },
   };
   gboolean parsed = qv_options_parse("run", entries, &argc, &argv, status);

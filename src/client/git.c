@@ -36,18 +36,19 @@ static void git_error_take(GError **error, int code, int rc, const char *what)
 {
   const git_error *last = git_error_last();
   g_autofree char *shown = qv_path_show(what);
-  g_set_error(error, QV_ERROR, rc == GIT_ENOTFOUND ? QV_ERROR_NOT_FOUND : code, "%s: %s", shown,
-              last != NULL && last->message != NULL ? last->message : "libgit2 failed");
+  /* libgit2 quotes paths of the tree as they are. */
+  g_autofree char *why = qv_path_show(last != NULL && last->message != NULL ? last->message : "libgit2 failed");
+  g_set_error(error, QV_ERROR, rc == GIT_ENOTFOUND ? QV_ERROR_NOT_FOUND : code, "%s: %s", shown, why);
 }
 
 /* The folder that `top/.git` is or names. */
 static char *git_dir_find(const char *top, GError **error)
 {
   g_autofree char *dot_git = g_build_filename(top, ".git", NULL);
+  g_autofree char *shown = qv_path_show(dot_git);
   struct stat st;
   if (stat(dot_git, &st) != 0) {
-    g_set_error(error, QV_ERROR, errno == ENOENT ? QV_ERROR_NOT_FOUND : QV_ERROR_SYSTEM, "%s: %s", dot_git,
-                g_strerror(errno));
+    g_set_error(error, QV_ERROR, errno == ENOENT ? QV_ERROR_NOT_FOUND : QV_ERROR_SYSTEM, "%s: %s", shown, g_strerror(errno));
     return NULL;
   }
   if (S_ISDIR(st.st_mode))
@@ -57,7 +58,7 @@ static char *git_dir_find(const char *top, GError **error)
   if (!S_ISREG(st.st_mode) || st.st_size > GITFILE_MAX_BYTES ||
       !g_file_get_contents(dot_git, &text, &len, NULL) || !g_str_has_prefix(text, "gitdir: ") ||
       strlen(text) != len) {
-    g_set_error(error, QV_ERROR, QV_ERROR_FORMAT, "%s is neither a folder nor a gitdir file", dot_git);
+    g_set_error(error, QV_ERROR, QV_ERROR_FORMAT, "%s is neither a folder nor a gitdir file", shown);
     return NULL;
   }
   return g_canonicalize_filename(g_strchomp(text + strlen("gitdir: ")), top);
@@ -86,7 +87,8 @@ QvGit *qv_git_open(const char *top, gboolean bare, GError **error)
   g_autofree char *dir = bare ? g_strdup(top) : git_dir_find(top, error);
   if (dir == NULL)
     return NULL;
-  static const char *const opened[] = { "HEAD", "index", "info/exclude", "packed-refs", "commondir", "shallow" };
+  static const char *const opened[] = { "HEAD", "index", "info/exclude", "packed-refs", "commondir", "shallow",
+                                         "objects/info/alternates" };
   for (guint i = 0; i < G_N_ELEMENTS(opened); i++) {
     if (!must_be_regular(dir, opened[i], error))
       return NULL;

@@ -125,7 +125,7 @@ enum {
   QUAVON_ABANDON = 2 /* return at once; the job is left as it is */
 };
 
-/* Called when something changed and at least four times a second. What a runner says of its progress
+/* Called when something changed; while quavon_wait waits, at least four times a second. What a runner says of its progress
  * is unsigned. */
 typedef int (*QuavonProgressFunction)(const QuavonProgress *progress, void *data);
 

@@ -62,8 +62,10 @@ static gboolean write_file(int parent_fd, const char *name, const QvPayloadMembe
     int err = errno;
     ok = FALSE;
     /* A file system without RENAME_NOREPLACE: link fails where the name is taken. */
-    if (err == EINVAL && !replace && linkat(parent_fd, temporary, parent_fd, name, 0) == 0)
-      ok = unlinkat(parent_fd, temporary, 0) == 0;
+    if (err == EINVAL && !replace) {
+      ok = linkat(parent_fd, temporary, parent_fd, name, 0) == 0 && unlinkat(parent_fd, temporary, 0) == 0;
+      err = errno;
+    }
     if (!ok)
       path_error(error, err, path);
   }

@@ -65,8 +65,9 @@ static gboolean check_rules_above(const char *top, const char *root, GError **er
     g_autofree char *rules = g_build_filename(dir, ".gitignore", NULL);
     struct stat st;
     if (lstat(rules, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) {
+      g_autofree char *shown = qv_path_show(rules);
       g_set_error(error, QV_ERROR, QV_ERROR_FORMAT, "%s is not a regular file: the ignore rules cannot be read",
-                  rules);
+                  shown);
       return FALSE;
     }
   }

@@ -30,7 +30,7 @@ char *qv_store_path(const char *lock_file, const char *file)
 QvImagesLock *qv_store_read_lock(const char *lock_file, GError **error)
 {
   gsize n;
-  g_autofree char *text = qv_fd_read_file(lock_file, QV_RECORD_JSON_BYTES_MAX, &n, error);
+  g_autofree char *text = qv_fd_read_file(lock_file, QV_IMAGES_LOCK_BYTES_MAX, &n, error);
   if (text == NULL)
     return NULL;
   QvImagesLock *lock = qv_images_lock_parse(text, n, error);

@@ -12,7 +12,7 @@
 #include "format/error.h"
 #include "protocol/fields.h"
 
-enum { ENTRIES_A_NAME_MAX = 2, LOCK_BYTES_MAX = 1024 * 1024 };
+enum { ENTRIES_A_NAME_MAX = 2 };
 
 gboolean qv_image_digest_valid(const char *digest)
 {
@@ -153,7 +153,7 @@ static gboolean parse_lock(const json_t *json, QvImagesLock *lock, GError **erro
 QvImagesLock *qv_images_lock_parse(const char *text, gsize n, GError **error)
 {
   g_autoptr(QvImagesLock) lock = qv_images_lock_new();
-  json_t *json = qv_json_load(text, n, LOCK_BYTES_MAX, QV_JSON_SIGNED, "images lock", error);
+  json_t *json = qv_json_load(text, n, QV_IMAGES_LOCK_BYTES_MAX, QV_JSON_SIGNED, "images lock", error);
   if (json == NULL)
     return NULL;
   gboolean good = parse_lock(json, lock, error);

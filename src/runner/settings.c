@@ -10,7 +10,7 @@
 #include "runner/key_file.h"
 #include "runner/state_dir.h"
 
-enum { IMAGES_LOCK_MAX = 1024 * 1024, HOST_SHARE_MIB = 1024 };
+enum { HOST_SHARE_MIB = 1024 };
 
 const char *qv_settings_platform(void)
 {
@@ -131,7 +131,7 @@ QvImagesLock *qv_settings_images(const QvConfig *config, QvImageMemory *memory, 
   g_autofree char *path = qv_config_images_file(config);
   gsize n;
   g_autofree char *found = NULL;
-  g_autofree char *text = qv_fd_read_file(path, IMAGES_LOCK_MAX, &n, error);
+  g_autofree char *text = qv_fd_read_file(path, QV_IMAGES_LOCK_BYTES_MAX, &n, error);
   g_autoptr(QvImagesLock) lock = text != NULL ? qv_images_lock_parse(text, n, error) : NULL;
   if (lock == NULL || !verify_images(config, lock, memory, &found, error)) {
     g_prefix_error(error, "QUAVON_SANDBOX_IMAGES_FILE: %s: ", path);
