@@ -35,6 +35,7 @@ struct QvJobLink {
   /* input */
   gint64 asked, sent;   /* chunks */
   guint32 credits;
+  gint64 credited; /* chunks that the job process has used up */
   gboolean input_closed;
   Slot in[WINDOW];
   /* payload */
@@ -206,8 +207,10 @@ static gboolean take_frame(QvJobLink *link, QvIpcType type, const guint8 *payloa
     link->events.input_done(link->data);
     return TRUE;
   case QV_IPC_CREDIT:
-    if (n != 4 || qv_ipc_u32(payload) != 1)
+    /* One for each chunk that was sent: more would ask for slots that are in use. */
+    if (n != 4 || qv_ipc_u32(payload) != 1 || link->credited >= link->sent)
       break;
+    link->credited++;
     link->credits++;
     ask_chunks(link);
     return TRUE;
@@ -357,7 +360,7 @@ void qv_job_link_kill(QvJobLink *link)
 
 gboolean qv_job_link_is_storing(const QvJobLink *link)
 {
-  for (int i = 0; i < WINDOW; i++) {
+  for (int i = 0; link->storing && i < WINDOW; i++) {
     if (link->out[i].command != 0)
       return TRUE;
   }

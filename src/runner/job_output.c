@@ -15,9 +15,6 @@
 #include "runner/channel.h"
 #include "runner/spawn.h"
 
-/* All that the contract lets a payload hold: artefacts, 17 logs and their tar headers, gzip's overhead. */
-enum { PAYLOAD_BYTES_MAX = 128 * 1024 * 1024 };
-
 struct QvJobOutput {
   QvChannel *channel;
   GPid pid;
@@ -41,7 +38,7 @@ static void decide(QvJobOutput *output, QvUnpackVerdict verdict, const char *tex
 
 static gboolean keep_payload(QvJobOutput *output, const guint8 *bytes, gsize n, GError **error)
 {
-  if (output->payload_bytes + (gint64)n > PAYLOAD_BYTES_MAX) {
+  if (output->payload_bytes + (gint64)n > QV_PAYLOAD_BYTES_MAX) {
     g_set_error(error, QV_ERROR, QV_ERROR_LIMIT, "the payload is over its cap");
     return FALSE;
   }
@@ -150,6 +147,8 @@ static gboolean start(QvJobOutput *output, int guest_fd, const QvJob *job, const
   qv_io_set_nonblock(guest_fd, false);
   if (!qv_spawn_role(QV_ROLE_UNPACK, NULL, fds, G_N_ELEMENTS(fds), &output->pid, error))
     return FALSE;
+  /* Else nobody would hear that unpack died before it had read all. */
+  close(qv_io_steal(&config_in));
   output->child = g_child_watch_add(output->pid, on_child, output);
   output->channel = qv_channel_new(qv_io_steal(&frames_in), QV_IPC_FROM_UNPACK, on_frame, on_end, output);
   return send_config(config_out, job, key, error);

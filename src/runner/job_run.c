@@ -29,7 +29,7 @@ struct QvJobRun {
   gboolean feeding;
   gboolean held;          /* its tenant has enough in progress */
   gboolean answering;     /* the queue owes an answer to ours */
-  gboolean cancel_asked;
+  gboolean cancel_asked, cancel_again;
   char *rootfs_file;
   guint8 result_salt[QV_SALT_BYTES];
   QvJobLink *link;
@@ -184,6 +184,8 @@ static void do_admit(QvJobRun *run)
 /* ---- cancel */
 
 /* Both for check 8 and for a hint while the job runs. */
+static void do_ask_cancel(QvJobRun *run);
+
 static void on_cancel_key(GBytes *bytes, const GError *error, gpointer user)
 {
   QvJobRun *run = user;
@@ -196,14 +198,22 @@ static void on_cancel_key(GBytes *bytes, const GError *error, gpointer user)
     else
       qv_log(QV_LOG_WARNING, "cancel record ignored", "jobId", run->id, "error", cause->message, NULL);
   }
+  if (run->cancel_again && bytes == NULL && run->state.phase < QV_RUN_STORING) {
+    run->cancel_again = FALSE;
+    do_ask_cancel(run);
+    run_unref(run);
+    return;
+  }
   feed_type(run, QV_RUN_EVENT_NO_CANCEL);
   run_unref(run);
 }
 
 static void do_ask_cancel(QvJobRun *run)
 {
-  if (run->cancel_asked)
+  if (run->cancel_asked) { /* the answer under way may be older than the record */
+    run->cancel_again = TRUE;
     return;
+  }
   run->cancel_asked = TRUE;
   qv_cancel_get(conn_of(run), run->supervisor->prefix, run->admission.job->job_id, 0, on_cancel_key, run_ref(run));
 }
@@ -281,6 +291,7 @@ static void on_store_failed(const char *text, gpointer data)
 {
   QvJobRun *run = data;
   qv_log(QV_LOG_ERROR, "payload cannot be stored", "jobId", run->id, "error", text, NULL);
+  qv_job_link_discard(run->link); /* it may wait for room in the window */
   feed_type(run, QV_RUN_EVENT_STORE_FAILED);
 }
 

@@ -2,6 +2,7 @@
 /* quavon-sandbox-runner: the command line, and the way into the roles. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "base/config.h"
@@ -35,6 +36,8 @@ static int help(void)
 
 static int run_role(QvRole role, int argc, char **argv)
 {
+  /* /proc/self/exe was executed, so the name is "exe": that of a gVisor process, which the kill of a sandbox reaps. */
+  prctl(PR_SET_NAME, "quavon-role");
   qv_log_init("quavon-sandbox-runner", g_getenv("QUAVON_LOG_LEVEL") ?: "info",
               g_getenv("QUAVON_LOG_FORMAT") ?: "auto");
   switch (role) {

@@ -148,7 +148,7 @@ gboolean qv_host_report_parse(const char *text, gsize n, QvHostReport *report, G
     which++;
   if (!fine)
     bad("HOST", &why, error);
-  else if (which == G_N_ELEMENTS(end_texts) || user_ms < 0 || sys_ms < 0 || memory < 0 || payload < 0 ||
+  else if (which == G_N_ELEMENTS(end_texts) || user_ms < 0 || sys_ms < 0 || memory < 0 || payload < 0 || payload > QV_PAYLOAD_BYTES_MAX ||
            (payload > 0 && (strlen(sha256) != 64 || !qv_hex_valid(sha256, 64)))) {
     g_set_error(error, QV_ERROR, QV_ERROR_FORMAT, "HOST between processes: a value is out of range");
     fine = FALSE;

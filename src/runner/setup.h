@@ -48,6 +48,9 @@ typedef enum {
 #undef X
 } QvHostEnd;
 
+/* All that the contract lets a payload hold: artefacts, 17 logs and their tar headers, gzip's overhead. */
+enum { QV_PAYLOAD_BYTES_MAX = 128 * 1024 * 1024 };
+
 typedef struct {
   QvHostEnd end;
   gint64 user_ms;

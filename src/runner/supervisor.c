@@ -385,7 +385,9 @@ static void run(Supervisor *self, const char *some_image)
   guint sources[] = {g_unix_signal_add(SIGTERM, on_stop, self), g_unix_signal_add(SIGINT, on_stop, self),
                      g_unix_signal_add(SIGHUP, on_reload, self)};
   start_sweep(&self->shared, NULL, some_image, &self->status, on_first_sweep, self);
-  g_main_loop_run(self->loop);
+  /* Where the sweeper could not even be started, the loop has been told to quit before it ran. */
+  if (self->status == 0)
+    g_main_loop_run(self->loop);
   for (gsize i = 0; i < G_N_ELEMENTS(sources); i++)
     g_source_remove(sources[i]);
 }
