@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The verbs of quavon with a Valkey and a runner that are there: detach, wait, result, cancel, Ctrl-C. */
+#include <errno.h>
 #include <fcntl.h>
+#include <glib/gstdio.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -154,6 +156,24 @@ static void test_no_valkey(Fixture *f, gconstpointer data)
   expect(f, 69, WORDS("wait", id));
 }
 
+/* The key is another user's: named, and no signing with anything else. */
+static void test_unreadable_key(Fixture *f, gconstpointer data)
+{
+  if (!run_possible())
+    return;
+  char *dir = tree_new(); /* not in the run's own folder: nobody may read all of that */
+  g_autofree char *key = tree_path(dir, "key");
+  tree_run("/", "cp", "-p", g_environ_getenv(f->run->extra, "QUAVON_SANDBOX_SIGNING_KEY_FILE"), key, NULL);
+  g_assert_cmpint(g_chmod(dir, 0755), ==, 0);
+  run_setenv(f->run, "QUAVON_SANDBOX_SIGNING_KEY_FILE", key);
+  run_start_as_nobody(f->run, WORDS("true"));
+  int status = run_wait(f->run);
+  g_autofree char *err = run_stderr(f->run);
+  if (status != 78 || strstr(err, key) == NULL || strstr(err, g_strerror(EACCES)) == NULL)
+    g_error("ended with %d, not 78; it said:\n%s", status, err);
+  tree_free(dir);
+}
+
 int main(int argc, char **argv)
 {
   g_test_init(&argc, &argv, NULL);
@@ -161,5 +181,6 @@ int main(int argc, char **argv)
   g_test_add("/remote/cancel", Fixture, NULL, set_up, test_cancel, tear_down);
   g_test_add("/remote/interrupt", Fixture, NULL, set_up, test_interrupt, tear_down);
   g_test_add("/remote/no-valkey", Fixture, NULL, set_up, test_no_valkey, tear_down);
+  g_test_add("/remote/unreadable-key", Fixture, NULL, set_up, test_unreadable_key, tear_down);
   return g_test_run();
 }
