@@ -59,7 +59,7 @@ static int list(int argc, char **argv, const char *lock_file)
     return fail(error);
   for (guint i = 0; i < images->len; i++) {
     const QvStoredImage *image = g_ptr_array_index(images, i);
-    g_autofree char *size = image->size_bytes < 0 ? g_strdup("absent") : g_format_size((guint64)image->size_bytes);
+    g_autofree char *size = image->size_bytes < 0 ? g_strdup("absent") : qv_size_text((guint64)image->size_bytes);
     printf("%-16s %-12s %s  %s%s\n", image->name, image->platform, image->digest, size,
            image->current ? "" : "  previous");
   }

@@ -29,6 +29,18 @@ static const QvVerb *find_verb(const char *name)
   return NULL;
 }
 
+char *qv_size_text(guint64 bytes)
+{
+  static const char *const units[] = { "KiB", "MiB", "GiB", "TiB" };
+  double size = (double)bytes / 1024;
+  guint unit = 0;
+  if (bytes < 1024)
+    return g_strdup_printf("%u bytes", (guint)bytes);
+  for (; size >= 1024 && unit + 1 < G_N_ELEMENTS(units); unit++)
+    size /= 1024;
+  return g_strdup_printf("%.1f %s", size, units[unit]);
+}
+
 void qv_complain(const char *format, ...)
 {
   va_list args;

@@ -49,7 +49,7 @@ void qv_progress_end_line(QvProgress *progress)
 
 static char *bytes_text(gint64 bytes)
 {
-  return g_format_size_full((guint64)MAX(bytes, 0), G_FORMAT_SIZE_IEC_UNITS);
+  return qv_size_text((guint64)MAX(bytes, 0));
 }
 
 /* Without its time; numbers that move only where the line can be rewritten. */

@@ -129,7 +129,7 @@ static void print_summary(const QuavonResult *result)
   QuavonUsage usage;
   QuavonStepRecord record;
   quavon_result_usage(result, &usage);
-  g_autofree char *memory = g_format_size_full((guint64)usage.max_memory_bytes, G_FORMAT_SIZE_IEC_UNITS);
+  g_autofree char *memory = qv_size_text((guint64)usage.max_memory_bytes);
   g_autoptr(GString) text = g_string_new(quavon_result_status(result));
   if (quavon_result_code(result) != NULL)
     g_string_append_printf(text, ": %s", quavon_result_code(result));

@@ -48,6 +48,9 @@ int qv_verb_keeper(int argc, char **argv);
 /* "quavon: <text>" on stderr. */
 void qv_complain(const char *format, ...) G_GNUC_PRINTF(1, 2);
 
+/* "12.9 MiB". (GLib's own has a space that not every locale can print.) */
+char *qv_size_text(guint64 bytes);
+
 /* Says it with the verb's synopsis behind, and gives QV_CLI_USAGE. */
 int qv_usage(const char *verb, const char *format, ...) G_GNUC_PRINTF(2, 3);
 

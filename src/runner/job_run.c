@@ -13,10 +13,11 @@
 #include "protocol/progress.h"
 #include "protocol/result.h"
 #include "queue/stores.h"
+#include "runner/admitted.h"
 #include "runner/job_link.h"
 #include "runner/job_result.h"
 
-enum { OVERDUE_MS = 60000, ADMITTED_MAX = 100000 };
+enum { OVERDUE_MS = 60000 };
 
 struct QvJobRun {
   gint refs;
@@ -97,31 +98,12 @@ static void on_guard(QvGuard guard, const GError *error, gpointer user)
   run_unref(run);
 }
 
-static gboolean is_old(gpointer key, gpointer value, gpointer now)
-{
-  return *(gint64 *)value < *(gint64 *)now;
-}
-
-/* TRUE: this process has admitted the id before. */
-static gboolean remember(QvSupervisor *supervisor, const char *job_id, gint64 until_ms)
-{
-  if (g_hash_table_contains(supervisor->admitted, job_id))
-    return TRUE;
-  gint64 now_ms = qv_clock_unix_ms();
-  if (g_hash_table_size(supervisor->admitted) % 256 == 255)
-    g_hash_table_foreach_remove(supervisor->admitted, is_old, &now_ms);
-  gint64 *until = g_new(gint64, 1);
-  *until = until_ms;
-  g_hash_table_insert(supervisor->admitted, g_strdup(job_id), until);
-  return FALSE;
-}
-
 static void do_claim(QvJobRun *run)
 {
   QvSupervisor *supervisor = run->supervisor;
   const QvJob *job = run->admission.job;
   gint64 now_ms = qv_clock_unix_ms(), ttl_ms = qv_admission_guard_ttl_ms(job, now_ms);
-  if (remember(supervisor, job->job_id, now_ms + ttl_ms)) {
+  if (qv_admitted_remember(supervisor->admitted, job->job_id, now_ms + ttl_ms)) {
     feed_type(run, QV_RUN_EVENT_CLAIM_LOST);
     return;
   }

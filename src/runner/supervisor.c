@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "queue/stores.h"
 #include "queue/subscriber.h"
+#include "runner/admitted.h"
 #include "runner/job_run.h"
 #include "runner/settings.h"
 #include "runner/spawn.h"
@@ -424,7 +425,7 @@ int qv_supervisor_main(const QvConfig *config)
   self.loop = g_main_loop_new(NULL, FALSE);
   self.problems = g_ptr_array_new_with_free_func(g_free);
   self.shared.runs = g_ptr_array_new_with_free_func(qv_job_run_free_func);
-  self.shared.admitted = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
+  self.shared.admitted = qv_admitted_new();
   self.shared.image_memory = qv_image_memory_new();
   g_autofree char *some_image = NULL;
   g_autoptr(GError) error = NULL;
