@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One job in progress, as its four files share it: job_run.c feeds the step
+ * function and carries out what it says; job_admit.c claims, admits and reads
+ * the cancel key; job_watch.c has the job process and its clocks; job_answer.c
+ * answers and tidies up. What may come back after a job is done (a reply of
+ * Valkey, a sweeper) holds a reference; the step function makes nothing of it then. */
+#pragma once
+
+#include "protocol/crypto.h"
+#include "runner/job_link.h"
+#include "runner/job_run.h"
+
+struct QvJobRun {
+  gint refs;
+  QvSupervisor *supervisor;
+  QvFetchedJob *fetched;  /* NULL once the queue has it back */
+  char *id;               /* as the queue names it: hostile until verified */
+  QvAdmission admission;
+  QvRun state;
+  GQueue events;          /* of QvRunEvent, waiting while one is handled */
+  gboolean feeding;
+  gboolean held;          /* its tenant has enough in progress */
+  gboolean answering;     /* the queue owes an answer to ours */
+  gboolean cancel_asked, cancel_again;
+  char *rootfs_file;
+  guint8 result_salt[QV_SALT_BYTES];
+  QvJobLink *link;
+  QvHostReport host;
+  GBytes *facts;
+  gint64 started_at;      /* Unix ms */
+  gint64 started_mono;
+  guint wall, overdue;    /* timer sources */
+  guint unlinks;          /* blobs still to be unlinked */
+};
+
+QvJobRun *qv_run_ref(QvJobRun *run);
+void qv_run_unref(QvJobRun *run);
+
+/* Events that come while one is handled wait: an action may cause the next. */
+void qv_run_feed(QvJobRun *run, QvRunEvent event);
+void qv_run_feed_type(QvJobRun *run, QvRunEventType type);
+void qv_run_interrupt(QvJobRun *run, QvRunCause cause);
+
+QvConn *qv_run_conn(QvJobRun *run);
+
+/* Actions of run_state.h. */
+void qv_run_claim(QvJobRun *run);
+void qv_run_arm_wall(QvJobRun *run);
+void qv_run_admit(QvJobRun *run);
+void qv_run_ask_cancel(QvJobRun *run);
+void qv_run_spawn(QvJobRun *run);
+void qv_run_fail(QvJobRun *run);
+void qv_run_finish(QvJobRun *run);
+void qv_run_unlink(QvJobRun *run);
+
+/* The job process has so long to obey. */
+void qv_run_arm_overdue(QvJobRun *run);
+
+/* The one line at a job's end. */
+void qv_run_log_end(const QvJobRun *run, const char *status, const char *code);

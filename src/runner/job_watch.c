@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job while it runs: starts the job process, hears what it says, and gives it
+ * up when it does not obey. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "protocol/progress.h"
+#include "runner/job_result.h"
+#include "runner/job_run_private.h"
+
+enum { OVERDUE_MS = 60000 };
+
+/* ---- what the job process says */
+
+static void say_progress(QvJobRun *run, gboolean running, guint members)
+{
+  if (run->fetched == NULL || run->answering || run->state.phase != QV_RUN_RUNNING)
+    return;
+  g_autofree char *json = qv_progress_format(running, members);
+  qv_worker_progress(run->supervisor->worker, run->fetched, json);
+}
+
+static void on_input_done(gpointer data)
+{
+  qv_log(QV_LOG_DEBUG, "sandbox has its input", "jobId", ((QvJobRun *)data)->id, NULL);
+  say_progress(data, TRUE, 0);
+}
+
+static void on_progress(guint32 members, gpointer data) { say_progress(data, TRUE, members); }
+
+static void on_trouble(const char *code, const char *text, gpointer data)
+{
+  QvJobRun *run = data;
+  qv_log(QV_LOG_WARNING, "job cannot go on", "jobId", run->id, "code", code, "reason", text, NULL);
+  QvRunCause cause = strcmp(code, "blob_missing") == 0     ? QV_RUN_CAUSE_BLOB_MISSING
+                     : strcmp(code, "blob_corrupt") == 0   ? QV_RUN_CAUSE_BLOB_CORRUPT
+                     : strcmp(code, "sandbox_failed") == 0 ? QV_RUN_CAUSE_SANDBOX_FAILED
+                                                           : QV_RUN_CAUSE_SANDBOX_LOST;
+  qv_run_interrupt(run, cause);
+}
+
+static gboolean on_overdue(gpointer data)
+{
+  QvJobRun *run = data;
+  if (run->link != NULL && qv_job_link_is_storing(run->link))
+    return G_SOURCE_CONTINUE;
+  run->overdue = 0;
+  qv_log(QV_LOG_ERROR, "job process does not obey", "jobId", run->id, NULL);
+  qv_run_feed_type(run, QV_RUN_EVENT_OVERDUE);
+  return G_SOURCE_REMOVE;
+}
+
+void qv_run_arm_overdue(QvJobRun *run)
+{
+  if (run->overdue == 0)
+    run->overdue = g_timeout_add(OVERDUE_MS, on_overdue, run);
+}
+
+static void on_report(const QvHostReport *host, GBytes *facts, gpointer data)
+{
+  QvJobRun *run = data;
+  run->host = *host;
+  run->facts = facts != NULL ? g_bytes_ref(facts) : NULL;
+  qv_run_arm_overdue(run);
+  qv_run_feed_type(run, QV_RUN_EVENT_REPORT);
+}
+
+static void on_received(gpointer data) { qv_run_feed_type(data, QV_RUN_EVENT_RECEIVED); }
+
+static void on_stored(gpointer data) { qv_run_feed_type(data, QV_RUN_EVENT_STORED); }
+
+static void on_store_failed(const char *text, gpointer data)
+{
+  QvJobRun *run = data;
+  qv_log(QV_LOG_ERROR, "payload cannot be stored", "jobId", run->id, "error", text, NULL);
+  qv_job_link_discard(run->link); /* it may wait for room in the window */
+  qv_run_feed_type(run, QV_RUN_EVENT_STORE_FAILED);
+}
+
+static void on_gone(const char *left, gpointer data)
+{
+  QvJobRun *run = data;
+  if (left == NULL)
+    qv_run_feed_type(run, QV_RUN_EVENT_GONE);
+  else
+    qv_log(QV_LOG_ERROR, "sandbox is not wholly removed", "jobId", run->id, "error", left, NULL);
+}
+
+static void on_exited(gpointer data)
+{
+  QvJobRun *run = data;
+  g_clear_handle_id(&run->overdue, g_source_remove);
+  qv_run_feed_type(run, QV_RUN_EVENT_EXITED);
+}
+
+static const QvJobLinkEvents link_events = {.input_done = on_input_done,
+                                            .progress = on_progress,
+                                            .trouble = on_trouble,
+                                            .report = on_report,
+                                            .received = on_received,
+                                            .stored = on_stored,
+                                            .store_failed = on_store_failed,
+                                            .gone = on_gone,
+                                            .exited = on_exited};
+
+void qv_run_spawn(QvJobRun *run)
+{
+  QvSupervisor *supervisor = run->supervisor;
+  const QvJob *job = run->admission.job;
+  qv_log(QV_LOG_INFO, "job starts", "jobId", run->id, "tenantId", job->tenant_id, "kind", job->kind, "image",
+         job->image.name, "digest", job->image.digest, NULL);
+  say_progress(run, FALSE, 0);
+  QvSetup setup = {.place = supervisor->place, .job = run->admission.job, .rootfs_file = run->rootfs_file};
+  QvJobKeys keys;
+  qv_random_bytes(run->result_salt, sizeof run->result_salt);
+  qv_job_keys_derive(job, run->admission.key, run->result_salt, &keys);
+  QvJobLinkOptions options = {.conn = qv_run_conn(run),
+                              .prefix = supervisor->prefix,
+                              .lock_fd = supervisor->lock_fd,
+                              .setup = &setup,
+                              .keys = &keys};
+  g_autoptr(GError) error = NULL;
+  run->link = qv_job_link_new(&options, &link_events, run, &error);
+  explicit_bzero(&keys, sizeof keys);
+  if (run->link == NULL) {
+    on_trouble("sandbox_failed", error->message, run);
+    qv_run_feed_type(run, QV_RUN_EVENT_EXITED);
+  }
+}
