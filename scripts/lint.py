@@ -191,7 +191,8 @@ def configuration_is_used():
     table = text(ROOT / "src/base/config.def")
     code = "\n".join(text(p) for p in SOURCES if p.suffix == ".c" and room_of(p) not in (None, "base"))
     for field in re.findall(r"^QV_CONFIG\(\w+, (\w+),", table, re.M):
-        helper = {"images_file": "qv_config_images_file"}.get(field, "")
+        helper = {"images_file": "qv_config_images_file", "registries": "qv_config_registries",
+                  "registries_file": "qv_config_registries"}.get(field, "")
         if not re.search(rf"(->|\.){field}\b", code) and not (helper and helper in code):
             yield f"src/base/config.def: nothing reads {field}"
 

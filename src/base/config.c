@@ -30,6 +30,8 @@ static const Variable variables[] = {
 
 /* Longest value that is read from a secret's file, bytes. */
 static const gsize secret_file_bytes_max = 8192;
+/* Longest list of registries, bytes. */
+static const gsize registries_file_bytes_max = 64 * 1024;
 
 /* Ours by prefix, but not configuration: what the test suite sets, and what a
  * step finds in a sandbox. Programs pass them by. */
@@ -303,6 +305,43 @@ char *qv_config_images_file(const QvConfig *config)
   if (g_path_is_absolute(config->images_file))
     return g_strdup(config->images_file);
   return g_build_filename(config->state_dir, "images", config->images_file, NULL);
+}
+
+/* Comments become blanks and line ends commas; lines that are empty then leave no entry. */
+static char *join_lines(const char *text)
+{
+  GString *list = g_string_new(NULL);
+  g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
+  for (guint i = 0; lines[i] != NULL; i++) {
+    lines[i][strcspn(lines[i], "#")] = '\0';
+    g_strstrip(lines[i]);
+    gsize n = strlen(lines[i]);
+    if (n > 0 && lines[i][n - 1] == ',')
+      lines[i][n - 1] = '\0';
+    if (n > 0)
+      g_string_append_printf(list, "%s%s", list->len > 0 ? "," : "", lines[i]);
+  }
+  return g_string_free(list, FALSE);
+}
+
+char *qv_config_registries(const QvConfig *config, GError **error)
+{
+  const char *name = "QUAVON_SANDBOX_REGISTRIES_FILE";
+  gsize n;
+  if (config->registries_file == NULL)
+    return g_strdup(config->registries != NULL ? config->registries : "");
+  if (config->registries != NULL) {
+    refuse(error, "QUAVON_SANDBOX_REGISTRIES", "is set twice", "either the value or the file, not both");
+    return NULL;
+  }
+  g_autofree char *text = qv_fd_read_file(config->registries_file, registries_file_bytes_max, &n, error);
+  if (text == NULL)
+    g_prefix_error(error, "%s: ", name);
+  else if (memchr(text, '\0', n) != NULL || !g_utf8_validate(text, (gssize)n, NULL))
+    refuse(error, name, "the file is not text", "UTF-8 text without NUL");
+  else
+    return join_lines(text);
+  return NULL;
 }
 
 char *qv_config_prefix(const char *pool)

@@ -35,6 +35,10 @@ enum { QV_EXIT_CONFIG = 78 };
  * relative. Free with g_free. */
 char *qv_config_images_file(const QvConfig *config);
 
+/* The list of registries as one text, from the variable or its file; the empty text where neither is set.
+ * Errors name the variable: POLICY where both are set, and those of reading a file. Free with g_free. */
+char *qv_config_registries(const QvConfig *config, GError **error);
+
 /* The prefix of the pool's keys (section 1): quavon-sandbox, or
  * quavon-sandbox-NAME. Free with g_free. */
 char *qv_config_prefix(const char *pool);

@@ -176,11 +176,6 @@ static QvReject refuse(char **detail, QvReject reject, char *text)
   return reject;
 }
 
-static gboolean registries_allow(const QvAdmissionPolicy *policy, const char *host_port)
-{
-  return policy->registries != NULL && g_strv_contains(policy->registries, host_port);
-}
-
 QvReject qv_admission_after_guard(const QvJob *job, const QvAdmissionPolicy *policy, const QvImage **image,
                                   char **detail)
 {
@@ -195,7 +190,7 @@ QvReject qv_admission_after_guard(const QvJob *job, const QvAdmissionPolicy *pol
   if (over != NULL)
     return refuse(detail, QV_REJECT_LIMITS, g_strdup_printf("%s is over its ceiling", over));
   for (gsize i = 0; job->egress[i] != NULL; i++)
-    if (!registries_allow(policy, job->egress[i]))
+    if (qv_registries_find(policy->registries, job->egress[i]) == NULL)
       return refuse(detail, QV_REJECT_EGRESS_NOT_ALLOWED, g_strdup(job->egress[i]));
   *image = found;
   return QV_REJECT_NONE;

@@ -9,6 +9,7 @@
 #include "protocol/images_lock.h"
 #include "protocol/job.h"
 #include "protocol/key.h"
+#include "protocol/registries.h"
 
 /* In the order of the checks. */
 #define QV_REJECT_TABLE(X)                           \
@@ -56,7 +57,7 @@ typedef struct {
   const char *platform; /* linux/amd64, linux/arm64 */
   const QvImagesLock *images;
   const QvLimitsPolicy *limits;
-  const char *const *registries; /* name:port, lower-case; NULL or empty: none */
+  const QvRegistries *registries; /* NULL or empty: no egress */
 } QvAdmissionPolicy;
 
 /* What is known of a job once checks 1 to 5 have run. */

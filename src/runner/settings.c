@@ -59,6 +59,17 @@ QvKeyring *qv_settings_keyring(const QvConfig *config, GError **error)
   return ring;
 }
 
+QvRegistries *qv_settings_registries(const QvConfig *config, GError **error)
+{
+  g_autofree char *text = qv_config_registries(config, error);
+  if (text == NULL)
+    return NULL;
+  QvRegistries *registries = qv_registries_parse(text, error);
+  if (registries == NULL)
+    g_prefix_error(error, "%s: ", config->registries_file != NULL ? "QUAVON_SANDBOX_REGISTRIES_FILE" : "QUAVON_SANDBOX_REGISTRIES");
+  return registries;
+}
+
 void qv_settings_limits(const QvConfig *config, QvLimitsPolicy *policy)
 {
   policy->defaults = (QvLimits){.wall_ms = config->default_wall_ms,

@@ -8,6 +8,7 @@
 #include "protocol/images_lock.h"
 #include "protocol/key.h"
 #include "protocol/limits_policy.h"
+#include "protocol/registries.h"
 #include "queue/address.h"
 #include "runner/setup.h"
 
@@ -19,6 +20,9 @@ QvAddress *qv_settings_address(const QvConfig *config, GError **error);
 
 /* Needs QUAVON_SANDBOX_SIGNING_KEY_FILE. */
 QvKeyring *qv_settings_keyring(const QvConfig *config, GError **error);
+
+/* Where setup steps may go; empty where nothing is listed. */
+QvRegistries *qv_settings_registries(const QvConfig *config, GError **error);
 
 void qv_settings_limits(const QvConfig *config, QvLimitsPolicy *policy);
 

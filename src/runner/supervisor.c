@@ -59,7 +59,7 @@ void qv_supervisor_policy(const QvSupervisor *supervisor, QvAdmissionPolicy *pol
                                 .platform = qv_settings_platform(),
                                 .images = supervisor->images,
                                 .limits = &supervisor->limits,
-                                .registries = NULL};
+                                .registries = supervisor->registries};
 }
 
 char *qv_supervisor_image(QvSupervisor *supervisor, const QvImage *image, GError **error)
@@ -234,11 +234,16 @@ static gboolean load(Supervisor *self, char **some_image, GError **error)
   g_autoptr(QvKeyring) ring = qv_settings_keyring(config, error);
   if (ring == NULL)
     return FALSE;
+  g_autoptr(QvRegistries) registries = qv_settings_registries(config, error);
+  if (registries == NULL)
+    return FALSE;
   QvImagesLock *images = qv_settings_images(config, self->shared.image_memory, some_image, error);
   if (images == NULL)
     return FALSE;
   g_clear_pointer(&self->shared.ring, qv_keyring_unref);
   g_clear_pointer(&self->shared.images, qv_images_lock_free);
+  g_clear_pointer(&self->shared.registries, qv_registries_free);
+  self->shared.registries = g_steal_pointer(&registries);
   self->shared.ring = g_steal_pointer(&ring);
   self->shared.images = images;
   return TRUE;
@@ -408,6 +413,7 @@ static void clear(Supervisor *self)
   g_clear_pointer(&self->address, qv_address_unref);
   g_clear_pointer(&self->shared.ring, qv_keyring_unref);
   qv_images_lock_free(self->shared.images);
+  qv_registries_free(self->shared.registries);
   qv_image_memory_free(self->shared.image_memory);
   qv_place_clear(&self->shared.place);
   g_free(self->shared.prefix);

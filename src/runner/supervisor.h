@@ -22,6 +22,7 @@ typedef struct {
   /* What a reload replaces, as a whole or not at all. */
   QvKeyring *ring;
   QvImagesLock *images;
+  QvRegistries *registries;
   QvImageMemory *image_memory;
   QvLimitsPolicy limits;
   gint64 memory_budget_mib;

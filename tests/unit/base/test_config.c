@@ -128,6 +128,43 @@ static void test_secret_file(void)
   g_assert_true(qv_fd_remove_tree(top, NULL));
 }
 
+static void expect_registries(const char *const *environment, const char *expected)
+{
+  g_autoptr(QvConfig) config = qv_config_load(environment, NULL);
+  g_autoptr(GError) error = NULL;
+  g_assert_nonnull(config);
+  g_autofree char *text = qv_config_registries(config, &error);
+  g_assert_cmpstr(text, ==, expected);
+  g_assert_true((expected == NULL) == (error != NULL));
+  if (error != NULL)
+    g_assert_nonnull(strstr(error->message, "QUAVON_SANDBOX_REGISTRIES"));
+}
+
+static void test_registries(void)
+{
+  g_autofree char *top = g_dir_make_tmp("qv-test-XXXXXX", NULL);
+  g_autofree char *path = g_build_filename(top, "registries", NULL);
+  g_autofree char *variable = g_strconcat("QUAVON_SANDBOX_REGISTRIES_FILE=", path, NULL);
+  const char *none[] = {NULL};
+  const char *value[] = {"QUAVON_SANDBOX_REGISTRIES=a.example,b.example:1", NULL};
+  const char *file[] = {variable, NULL};
+  const char *both[] = {value[0], variable, NULL};
+  expect_registries(none, "");
+  expect_registries(value, "a.example,b.example:1");
+  expect_registries(file, NULL); /* it is not there */
+  static const char *const rows[][2] = {{"", ""}, {"# none\n\n", ""}, {"a.example", "a.example"},
+    {"a.example, # one\n  b.example:1@10.0.0.0/8\n#c.example\nd.example,e.example\n",
+     "a.example,b.example:1@10.0.0.0/8,d.example,e.example"}, {"\xff", NULL}};
+  for (gsize i = 0; i < G_N_ELEMENTS(rows); i++) {
+    g_assert_true(qv_fd_write_file(path, rows[i][0], strlen(rows[i][0]), 0644, NULL));
+    expect_registries(file, rows[i][1]);
+  }
+  expect_registries(both, NULL);
+  g_assert_true(qv_fd_write_file(path, "a\0b", 3, 0644, NULL));
+  expect_registries(file, NULL);
+  g_assert_true(qv_fd_remove_tree(top, NULL));
+}
+
 /* Every row has a doc, a unique name, and a default that its own form accepts. */
 static void test_table(void)
 {
@@ -176,7 +213,7 @@ static void test_docs(void)
               "; SPDX-License-Identifier: Apache-2.0\n"
               "; Written from src/base/config.def: QUAVON_TEST_WRITE_DOCS=1 meson test base/config\n\n"
               "# NAME\n\n"
-              "quavon-environment - the variables that configure quavon(1) and quavon-sandbox-runner(8)\n\n"
+              "quavon-environment - the variables that configure quavon(1), quavon-sandbox-runner(8) and quavon-sandbox-egress(8)\n\n"
               "# DESCRIPTION\n\n"
               "Read once at start. An empty value counts as not set. An unknown name that begins with QUAVON\\_ and a\n"
               "value that is not of the accepted form end the program with exit status 78 and a text that names the\n"
@@ -192,6 +229,7 @@ int main(int argc, char **argv)
   g_test_add_func("/config/values", test_values);
   g_test_add_func("/config/refused", test_refused);
   g_test_add_func("/config/secret-file", test_secret_file);
+  g_test_add_func("/config/registries", test_registries);
   g_test_add_func("/config/table", test_table);
   g_test_add_func("/config/docs", test_docs);
   return g_test_run();

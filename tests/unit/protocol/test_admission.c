@@ -11,11 +11,10 @@ typedef struct {
   QvKey *key, *previous, *unknown;
   QvKeyring *ring;
   QvImagesLock *images;
+  QvRegistries *registries;
   QvLimitsPolicy limits;
   QvAdmissionPolicy policy;
 } World;
-
-static const char *const registries[] = { "registry.example.org:443", "other.example.org:8443", NULL };
 
 static World *world_new(void)
 {
@@ -29,9 +28,10 @@ static World *world_new(void)
   QvImage image = { .name = (char *)"base", .digest = (char *)T_DIGEST, .platform = (char *)"linux/amd64" };
   qv_images_lock_put(world->images, &image);
   t_policy(&world->limits);
+  world->registries = qv_registries_parse("Registry.example.org, other.example.org:8443@10.0.0.0/8", NULL);
   world->policy = (QvAdmissionPolicy){ .ring = world->ring, .pool = "default", .backend = "runsc",
                                        .platform = "linux/amd64", .images = world->images, .limits = &world->limits,
-                                       .registries = registries };
+                                       .registries = world->registries };
   return world;
 }
 
@@ -42,6 +42,7 @@ static void world_free(World *world)
   qv_key_unref(world->unknown);
   qv_keyring_unref(world->ring);
   qv_images_lock_free(world->images);
+  qv_registries_free(world->registries);
   g_free(world);
 }
 
