@@ -62,7 +62,7 @@ static void test_refused(void)
     { "a.example@10.0.0.0/08", "bits" }, { "a.example@10.0.0.0/-1", "bits" }, { "a.example@::/129", "bits" },
     { "a.example@10.1.0.0/8", "10.0.0.0/8" }, { "a.example@fd00::1/64", "fd00::/64" }, { "a.example@10.0.0/8", "address" },
     { "a.example@010.0.0.0/8", "address" }, { "a.example@::ffff:1.2.3/8", "address" }, { "a.example@@10.0.0.0/8", "address" },
-    { "a.example@10.0.0.0/8@10.0.0.0/8", "bits" }, { "a.example@10.0.0.0/8:443", "address" },
+    { "a.example@10.0.0.0/8@10.0.0.0/8", "bits" }, { "a.example@10.0.0.0/8:443", "bits" },
   };
   for (gsize i = 0; i < G_N_ELEMENTS(rows); i++) {
     GError *error = NULL;
