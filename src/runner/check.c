@@ -33,11 +33,11 @@ static gboolean check_keys(const QvConfig *config)
   return TRUE;
 }
 
-static gboolean check_images(const QvConfig *config, char **some)
+static gboolean check_images(const QvConfig *config, QvTrialImages *trial)
 {
   g_autoptr(GError) error = NULL;
   g_autoptr(QvImageMemory) memory = qv_image_memory_new();
-  g_autoptr(QvImagesLock) lock = qv_settings_images(config, memory, some, &error);
+  g_autoptr(QvImagesLock) lock = qv_settings_images(config, memory, trial, &error);
   if (lock == NULL)
     return bad("images", error);
   for (gsize i = 0; i < lock->n; i++) {
@@ -94,28 +94,23 @@ static gboolean check_memory(const QvConfig *config)
   return TRUE;
 }
 
-static QvBackend *open_backend(const QvPlace *place, GError **error)
-{
-  QvBackendOptions options = {.state_dir = place->state_dir, .runner_id = place->runner_id, .runsc = place->runsc};
-  return qv_backend_open(place->backend, &options, error);
-}
-
-static gboolean check_backend(const QvConfig *config, const char *rootfs)
+static gboolean check_backend(const QvConfig *config, const QvTrialImages *trial)
 {
   g_autoptr(GError) error = NULL;
   QvPlace place = {0};
   g_autoptr(QvBackend) backend = NULL;
   if (qv_settings_place(config, &place, &error))
-    backend = open_backend(&place, &error);
+    backend = qv_place_open(&place, &error);
   qv_place_clear(&place);
   if (backend == NULL)
     return bad("backend", error);
-  if (rootfs == NULL) {
+  if (trial->digests == NULL) {
     printf("skip  %-14s no image to try it with\n", "backend");
     return TRUE;
   }
   g_autofree char *version = NULL;
-  if (!qv_backend_check(backend, rootfs, &version, &error))
+  QvBackendImages images = {.rootfs_file = trial->rootfs_file, .digests = (const char *const *)trial->digests};
+  if (!qv_backend_check(backend, &images, &version, &error))
     return bad("backend", error);
   g_autofree char *text = g_strdup_printf("%s, %s, %s, cgroup %s: a sandbox was started and removed",
                                           qv_backend_name(backend), version, qv_backend_platform(backend),
@@ -136,13 +131,14 @@ int qv_check_main(const QvConfig *config)
 {
   if (!need_root())
     return EXIT_NOT_ROOT;
-  g_autofree char *some_image = NULL;
+  QvTrialImages trial = {0};
   ok("configuration", config->pool);
   gboolean fine = check_keys(config);
-  fine &= check_images(config, &some_image);
+  fine &= check_images(config, &trial);
   fine &= check_memory(config);
   fine &= check_valkey(config);
-  fine &= check_backend(config, some_image);
+  fine &= check_backend(config, &trial);
+  qv_trial_images_clear(&trial);
   return fine ? 0 : EXIT_FAILED;
 }
 
@@ -154,7 +150,7 @@ int qv_check_sweep_main(const QvConfig *config)
   QvPlace place = {0};
   g_autoptr(QvBackend) backend = NULL;
   if (qv_settings_place(config, &place, &error))
-    backend = open_backend(&place, &error);
+    backend = qv_place_open(&place, &error);
   qv_place_clear(&place);
   QvSweepReport report = {0};
   if (backend == NULL || !qv_backend_sweep(backend, NULL, &report, &error)) {

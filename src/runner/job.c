@@ -283,14 +283,13 @@ static gboolean on_chunk(Job *job, const guint8 *payload, gsize n, GError **erro
 
 static gboolean start_sandbox(Job *job, GError **error)
 {
-  const QvPlace *place = &job->setup->place;
   QvJob *of = job->setup->job;
-  QvBackendOptions options = {.state_dir = place->state_dir, .runner_id = place->runner_id, .runsc = place->runsc};
-  job->backend = qv_backend_open(place->backend, &options, error);
+  job->backend = qv_place_open(&job->setup->place, error);
   if (job->backend == NULL)
     return FALSE;
   QvSandboxRequest request = {.sandbox_id = of->job_id,
                               .rootfs_file = job->setup->rootfs_file,
+                              .image_digest = job->setup->image_digest,
                               .limits = {.memory_mib = of->limits.memory_mib,
                                          .work_mib = of->limits.work_mib,
                                          .milli_cpus = of->limits.milli_cpus,

@@ -86,8 +86,8 @@ void qv_run_admit(QvJobRun *run)
     return;
   }
   g_autoptr(GError) error = NULL;
-  run->rootfs_file = qv_supervisor_image(supervisor, image, &error);
-  if (run->rootfs_file == NULL) {
+  run->image_digest = g_strdup(image->digest);
+  if (!qv_supervisor_image(supervisor, image, &run->rootfs_file, &error)) {
     qv_log(QV_LOG_ERROR, "image cannot be used", "jobId", run->id, "error", error->message, NULL);
     qv_run_interrupt(run, QV_RUN_CAUSE_IMAGE_FAILED);
   }

@@ -27,6 +27,7 @@ void qv_run_unref(QvJobRun *run)
   g_clear_pointer(&run->facts, g_bytes_unref);
   g_queue_clear_full(&run->events, g_free);
   g_free(run->rootfs_file);
+  g_free(run->image_digest);
   g_free(run->id);
   g_free(run);
 }

@@ -22,7 +22,8 @@ struct QvJobRun {
   gboolean held;          /* its tenant has enough in progress */
   gboolean answering;     /* the queue owes an answer to ours */
   gboolean cancel_asked, cancel_again;
-  char *rootfs_file;
+  char *rootfs_file;      /* NULL: the backend takes none */
+  char *image_digest;
   guint8 result_salt[QV_SALT_BYTES];
   QvJobLink *link;
   QvHostReport host;

@@ -112,7 +112,8 @@ void qv_run_spawn(QvJobRun *run)
   qv_log(QV_LOG_INFO, "job starts", "jobId", run->id, "tenantId", job->tenant_id, "kind", job->kind, "image",
          job->image.name, "digest", job->image.digest, NULL);
   say_progress(run, FALSE, 0);
-  QvSetup setup = {.place = supervisor->place, .job = run->admission.job, .rootfs_file = run->rootfs_file};
+  QvSetup setup = {.place = supervisor->place, .job = run->admission.job, .rootfs_file = run->rootfs_file,
+                   .image_digest = run->image_digest};
   QvJobKeys keys;
   qv_random_bytes(run->result_salt, sizeof run->result_salt);
   qv_job_keys_derive(job, run->admission.key, run->result_salt, &keys);

@@ -114,42 +114,50 @@ char *qv_settings_image_file(const QvConfig *config, const QvImage *image)
   return g_build_filename(folder, image->rootfs_file, NULL);
 }
 
-static gboolean verify_images(const QvConfig *config, const QvImagesLock *lock, QvImageMemory *memory, char **some,
-                              GError **error)
+static gboolean verify_images(const QvConfig *config, const QvImagesLock *lock, QvImageMemory *memory,
+                              QvTrialImages *trial, GError **error)
 {
-  gboolean found = FALSE;
+  gboolean files = qv_backend_takes_rootfs(config->backend);
+  g_autoptr(GPtrArray) digests = g_ptr_array_new_with_free_func(g_free);
   for (gsize i = 0; i < lock->n; i++) {
     const QvImage *image = &lock->images[i];
-    if (image->rootfs_file == NULL || !g_str_equal(image->platform, qv_settings_platform()))
+    if ((files && image->rootfs_file == NULL) || !g_str_equal(image->platform, qv_settings_platform()))
       continue;
-    g_autofree char *path = qv_settings_image_file(config, image);
-    if (!qv_image_memory_check(memory, path, image->rootfs_sha256, error)) {
+    g_autofree char *path = files ? qv_settings_image_file(config, image) : NULL;
+    if (files && !qv_image_memory_check(memory, path, image->rootfs_sha256, error)) {
       g_prefix_error(error, "image %s: ", image->name);
       return FALSE;
     }
-    if (!found && some != NULL)
-      *some = g_steal_pointer(&path);
-    found = TRUE;
+    if (trial->rootfs_file == NULL)
+      trial->rootfs_file = g_steal_pointer(&path);
+    g_ptr_array_add(digests, g_strdup(image->digest));
   }
-  if (!found)
+  if (digests->len == 0) {
     g_set_error(error, QV_ERROR, QV_ERROR_NOT_FOUND, "no image for %s: `quavon images build` makes one",
                 qv_settings_platform());
-  return found;
+    return FALSE;
+  }
+  g_ptr_array_add(digests, NULL);
+  trial->digests = (char **)g_ptr_array_free(g_steal_pointer(&digests), FALSE);
+  return TRUE;
 }
 
-QvImagesLock *qv_settings_images(const QvConfig *config, QvImageMemory *memory, char **some, GError **error)
+QvImagesLock *qv_settings_images(const QvConfig *config, QvImageMemory *memory, QvTrialImages *trial, GError **error)
 {
   g_autofree char *path = qv_config_images_file(config);
   gsize n;
-  g_autofree char *found = NULL;
+  QvTrialImages found = {0};
   g_autofree char *text = qv_fd_read_file(path, QV_IMAGES_LOCK_BYTES_MAX, &n, error);
   g_autoptr(QvImagesLock) lock = text != NULL ? qv_images_lock_parse(text, n, error) : NULL;
   if (lock == NULL || !verify_images(config, lock, memory, &found, error)) {
     g_prefix_error(error, "QUAVON_SANDBOX_IMAGES_FILE: %s: ", path);
+    qv_trial_images_clear(&found);
     return NULL;
   }
-  if (some != NULL)
-    *some = g_steal_pointer(&found);
+  if (trial != NULL)
+    *trial = found;
+  else
+    qv_trial_images_clear(&found);
   return g_steal_pointer(&lock);
 }
 
@@ -163,6 +171,7 @@ gboolean qv_settings_place(const QvConfig *config, QvPlace *place, GError **erro
   *place = (QvPlace){.backend = g_strdup(config->backend),
                      .state_dir = g_strdup(config->state_dir),
                      .runner_id = g_steal_pointer(&runner_id),
-                     .runsc = g_strdup(config->runsc)};
+                     .runsc = g_strdup(config->runsc),
+                     .pool = g_strdup(config->pool)};
   return TRUE;
 }

@@ -30,9 +30,10 @@ void qv_settings_limits(const QvConfig *config, QvLimitsPolicy *policy);
  * CONCURRENCY times. */
 gboolean qv_settings_memory_budget(const QvConfig *config, gint64 *budget_mib, GError **error);
 
-/* The lock, with every image file of this platform present and right: *SOME (may be NULL) takes the path of the
- * first one, for the backend's test. A lock without any image for this platform is QV_ERROR_NOT_FOUND. */
-QvImagesLock *qv_settings_images(const QvConfig *config, QvImageMemory *memory, char **some, GError **error);
+/* The lock, with every image file of this platform present and right where the configured backend takes files:
+ * *TRIAL (may be NULL) takes what the backend's test needs. A lock without any image for this platform is QV_ERROR_NOT_FOUND. */
+QvImagesLock *qv_settings_images(const QvConfig *config, QvImageMemory *memory, QvTrialImages *trial,
+                                 GError **error);
 
 /* The absolute path of IMAGE's file. Free with g_free. */
 char *qv_settings_image_file(const QvConfig *config, const QvImage *image);

@@ -40,27 +40,68 @@ static gboolean bad(const char *what, const json_error_t *why, GError **error)
 
 static json_t *place_build(const QvPlace *place)
 {
-  return json_pack("{s:s,s:s,s:s,s:s}", "backend", place->backend, "stateDir", place->state_dir, "runnerId",
-                   place->runner_id, "runsc", place->runsc);
+  json_t *json = json_pack("{s:i}", "engineMin", (int)place->engine_min);
+#define X(field, name) json_object_set_new(json, name, place->field != NULL ? json_string(place->field) : json_null());
+  QV_PLACE_TEXTS(X)
+#undef X
+  return json;
 }
 
 static gboolean place_parse(json_t *json, QvPlace *place, json_error_t *why)
 {
-  const char *backend, *state_dir, *runner_id, *runsc;
-  if (json_unpack_ex(json, why, 0, "{s:s,s:s,s:s,s:s !}", "backend", &backend, "stateDir", &state_dir, "runnerId",
-                     &runner_id, "runsc", &runsc) != 0)
+  json_int_t engine_min = 0;
+  gsize members = 1;
+  if (json_unpack_ex(json, why, 0, "{s:I}", "engineMin", &engine_min) != 0)
     return FALSE;
-  *place = (QvPlace){g_strdup(backend), g_strdup(state_dir), g_strdup(runner_id), g_strdup(runsc)};
+#define X(field, name) \
+  members++; \
+  if (json_unpack_ex(json, why, 0, "{s:o}", name, &(json_t *){NULL}) != 0) \
+    return FALSE;
+  QV_PLACE_TEXTS(X)
+#undef X
+  const char *backend = json_string_value(json_object_get(json, "backend"));
+  const char *state_dir = json_string_value(json_object_get(json, "stateDir"));
+  const char *runner_id = json_string_value(json_object_get(json, "runnerId"));
+  if (json_object_size(json) != members || engine_min < 0 || engine_min > G_MAXINT || backend == NULL ||
+      state_dir == NULL || runner_id == NULL) {
+    g_strlcpy(why->text, "a place that is none", sizeof why->text);
+    return FALSE;
+  }
+#define X(field, name) place->field = g_strdup(json_string_value(json_object_get(json, name)));
+  QV_PLACE_TEXTS(X)
+#undef X
+  place->engine_min = (guint)engine_min;
   return TRUE;
 }
 
 void qv_place_clear(QvPlace *place)
 {
-  g_free(place->backend);
-  g_free(place->state_dir);
-  g_free(place->runner_id);
-  g_free(place->runsc);
+#define X(field, name) g_free(place->field);
+  QV_PLACE_TEXTS(X)
+#undef X
   *place = (QvPlace){0};
+}
+
+QvBackend *qv_place_open(const QvPlace *place, GError **error)
+{
+  QvBackendOptions options = {.state_dir = place->state_dir,
+                              .runner_id = place->runner_id,
+                              .runsc = place->runsc,
+                              .pool = place->pool,
+                              .docker_socket = place->docker_socket,
+                              .engine_min = place->engine_min,
+                              .runtime = place->runtime,
+                              .runtime_offline = place->runtime_offline,
+                              .egress_network = place->egress_network,
+                              .docker_allow = place->docker_allow};
+  return qv_backend_open(place->backend, &options, error);
+}
+
+void qv_trial_images_clear(QvTrialImages *images)
+{
+  g_free(images->rootfs_file);
+  g_strfreev(images->digests);
+  *images = (QvTrialImages){0};
 }
 
 char *qv_setup_format(const QvSetup *setup, gsize *n)
@@ -69,8 +110,8 @@ char *qv_setup_format(const QvSetup *setup, gsize *n)
 #define X(field, name) json_object_set_new(limits, name, json_integer(setup->job->limits.field));
   QV_LIMITS_TABLE(X)
 #undef X
-  return dump(json_pack("{s:o,s:o,s:o,s:s}", "place", place_build(&setup->place), "job", qv_job_build(setup->job),
-                        "limits", limits, "rootfsFile", setup->rootfs_file),
+  return dump(json_pack("{s:o,s:o,s:o,s:s?,s:s?}", "place", place_build(&setup->place), "job", qv_job_build(setup->job),
+                        "limits", limits, "rootfsFile", setup->rootfs_file, "imageDigest", setup->image_digest),
               n);
 }
 
@@ -91,13 +132,12 @@ QvSetup *qv_setup_parse(const char *text, gsize n, GError **error)
 {
   json_error_t why = {0};
   json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
-  json_t *place = NULL, *job = NULL, *limits = NULL;
-  const char *rootfs_file = NULL;
+  json_t *place = NULL, *job = NULL, *limits = NULL, *rootfs_file = NULL, *image_digest = NULL;
   g_autoptr(QvSetup) setup = g_new0(QvSetup, 1);
   QvLimitsPolicy policy = {0};
   gboolean fine = root != NULL &&
-                  json_unpack_ex(root, &why, 0, "{s:o,s:o,s:o,s:s !}", "place", &place, "job", &job, "limits", &limits,
-                                 "rootfsFile", &rootfs_file) == 0 &&
+                  json_unpack_ex(root, &why, 0, "{s:o,s:o,s:o,s:o,s:o !}", "place", &place, "job", &job, "limits", &limits,
+                                 "rootfsFile", &rootfs_file, "imageDigest", &image_digest) == 0 &&
                   place_parse(place, &setup->place, &why);
   if (!fine)
     bad("SETUP", &why, error);
@@ -105,7 +145,8 @@ QvSetup *qv_setup_parse(const char *text, gsize n, GError **error)
     g_set_error(error, QV_ERROR, QV_ERROR_FORMAT, "SETUP between processes: limits");
     fine = FALSE;
   } else {
-    setup->rootfs_file = g_strdup(rootfs_file);
+    setup->rootfs_file = g_strdup(json_string_value(rootfs_file));
+    setup->image_digest = g_strdup(json_string_value(image_digest));
     setup->job = qv_job_parse(job, &policy, error);
     fine = setup->job != NULL;
   }
@@ -120,6 +161,7 @@ void qv_setup_free(QvSetup *setup)
   qv_place_clear(&setup->place);
   qv_job_free(setup->job);
   g_free(setup->rootfs_file);
+  g_free(setup->image_digest);
   g_free(setup);
 }
 
@@ -168,22 +210,29 @@ gboolean qv_host_report_parse(const char *text, gsize n, QvHostReport *report, G
 
 char *qv_sweep_order_format(const QvSweepOrder *order)
 {
-  return dump(json_pack("{s:o,s:s?,s:s?}", "place", place_build(&order->place), "sandboxId", order->sandbox_id,
-                        "checkRootfs", order->check_rootfs),
+  json_t *digests = json_array();
+  for (char **digest = order->trial.digests; digest != NULL && *digest != NULL; digest++)
+    json_array_append_new(digests, json_string(*digest));
+  return dump(json_pack("{s:o,s:s?,s:s?,s:o}", "place", place_build(&order->place), "sandboxId", order->sandbox_id,
+                        "rootfsFile", order->trial.rootfs_file, "digests", digests),
               NULL);
 }
 
 gboolean qv_sweep_order_parse(const char *text, QvSweepOrder *order, GError **error)
 {
   json_error_t why = {0};
-  json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &why), *place = NULL, *sandbox_id = NULL, *check_rootfs = NULL;
+  json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &why), *place = NULL, *sandbox_id = NULL;
+  json_t *rootfs_file = NULL, *digests = NULL;
   gboolean fine = root != NULL &&
-                  json_unpack_ex(root, &why, 0, "{s:o,s:o,s:o !}", "place", &place, "sandboxId", &sandbox_id,
-                                 "checkRootfs", &check_rootfs) == 0 &&
+                  json_unpack_ex(root, &why, 0, "{s:o,s:o,s:o,s:o !}", "place", &place, "sandboxId", &sandbox_id,
+                                 "rootfsFile", &rootfs_file, "digests", &digests) == 0 &&
                   place_parse(place, &order->place, &why);
   if (fine) {
     order->sandbox_id = g_strdup(json_string_value(sandbox_id));
-    order->check_rootfs = g_strdup(json_string_value(check_rootfs));
+    order->trial.rootfs_file = g_strdup(json_string_value(rootfs_file));
+    order->trial.digests = g_new0(char *, json_array_size(digests) + 1);
+    for (gsize i = 0; i < json_array_size(digests); i++)
+      order->trial.digests[i] = g_strdup(json_string_value(json_array_get(digests, i)));
   } else {
     bad("sweep order", &why, error);
   }
@@ -195,6 +244,6 @@ void qv_sweep_order_clear(QvSweepOrder *order)
 {
   qv_place_clear(&order->place);
   g_free(order->sandbox_id);
-  g_free(order->check_rootfs);
+  qv_trial_images_clear(&order->trial);
   *order = (QvSweepOrder){0};
 }

@@ -6,21 +6,39 @@
 #include <glib.h>
 
 #include "protocol/job.h"
+#include "sandbox/backend.h"
 
-/* Where sandboxes are made: the same for every process of a runner. */
+/* Where sandboxes are made: the same for every process of a runner. X(field, name in the texts): texts, NULL where
+ * the backend has no use for it (QvBackendOptions). */
+#define QV_PLACE_TEXTS(X)               \
+  X(backend, "backend")                 \
+  X(state_dir, "stateDir")              \
+  X(runner_id, "runnerId")              \
+  X(runsc, "runsc")                     \
+  X(pool, "pool")                       \
+  X(docker_socket, "dockerSocket")      \
+  X(runtime, "runtime")                 \
+  X(runtime_offline, "runtimeOffline")  \
+  X(egress_network, "egressNetwork")    \
+  X(docker_allow, "dockerAllow")
+
 typedef struct {
-  char *backend;
-  char *state_dir;
-  char *runner_id;
-  char *runsc;
+#define X(field, name) char *field;
+  QV_PLACE_TEXTS(X)
+#undef X
+  guint engine_min;
 } QvPlace;
 
 void qv_place_clear(QvPlace *place);
 
+/* Opens the place's backend. Errors are those of qv_backend_open. */
+QvBackend *qv_place_open(const QvPlace *place, GError **error);
+
 typedef struct {
   QvPlace place;
   QvJob *job;         /* limits: the effective ones */
-  char *rootfs_file;  /* absolute; its digest was checked */
+  char *rootfs_file;  /* absolute; its digest was checked. NULL where the backend takes none */
+  char *image_digest;
 } QvSetup;
 
 /* The text of SETUP. Free with g_free. */
@@ -66,12 +84,20 @@ const char *qv_host_end_text(QvHostEnd end);
 char *qv_host_report_format(const QvHostReport *report, gsize *n);
 gboolean qv_host_report_parse(const char *text, gsize n, QvHostReport *report, GError **error);
 
-/* Argument of the sweep role: a place, the sandbox to sweep (NULL: all), and an
- * image to try the backend with (NULL: only sweep). */
+/* What the backend is tried with: QvBackendImages as owned values. Without digests there is no trial. */
+typedef struct {
+  char *rootfs_file;
+  char **digests;
+} QvTrialImages;
+
+void qv_trial_images_clear(QvTrialImages *images);
+
+/* Argument of the sweep role: a place, the sandbox to sweep (NULL: all), and
+ * images to try the backend with (empty: only sweep). */
 typedef struct {
   QvPlace place;
   char *sandbox_id;
-  char *check_rootfs;
+  QvTrialImages trial;
 } QvSweepOrder;
 
 char *qv_sweep_order_format(const QvSweepOrder *order);

@@ -62,16 +62,20 @@ void qv_supervisor_policy(const QvSupervisor *supervisor, QvAdmissionPolicy *pol
                                 .registries = supervisor->registries};
 }
 
-char *qv_supervisor_image(QvSupervisor *supervisor, const QvImage *image, GError **error)
+gboolean qv_supervisor_image(QvSupervisor *supervisor, const QvImage *image, char **path, GError **error)
 {
+  *path = NULL;
+  if (!qv_backend_takes_rootfs(supervisor->place.backend))
+    return TRUE;
   if (image->rootfs_file == NULL) {
     g_set_error(error, QV_ERROR, QV_ERROR_NOT_FOUND, "image %s has no rootfs in the images lock", image->name);
-    return NULL;
+    return FALSE;
   }
-  g_autofree char *path = qv_settings_image_file(supervisor->config, image);
-  if (!qv_image_memory_check(supervisor->image_memory, path, image->rootfs_sha256, error))
-    return NULL;
-  return g_steal_pointer(&path);
+  g_autofree char *file = qv_settings_image_file(supervisor->config, image);
+  if (!qv_image_memory_check(supervisor->image_memory, file, image->rootfs_sha256, error))
+    return FALSE;
+  *path = g_steal_pointer(&file);
+  return TRUE;
 }
 
 /* ---- sweeping */
@@ -92,12 +96,12 @@ static void on_sweeper(GPid pid, int wait_status, gpointer data)
   g_free(sweep);
 }
 
-static void start_sweep(QvSupervisor *supervisor, const char *sandbox_id, const char *check_rootfs, int *status,
+static void start_sweep(QvSupervisor *supervisor, const char *sandbox_id, const QvTrialImages *trial, int *status,
                         QvSweepDone done, gpointer data)
 {
-  QvSweepOrder order = {.place = supervisor->place,
-                        .sandbox_id = (char *)sandbox_id,
-                        .check_rootfs = (char *)check_rootfs};
+  QvSweepOrder order = {.place = supervisor->place, .sandbox_id = (char *)sandbox_id};
+  if (trial != NULL)
+    order.trial = *trial;
   g_autofree char *text = qv_sweep_order_format(&order);
   g_autoptr(GError) error = NULL;
   GPid pid;
@@ -113,10 +117,10 @@ static void start_sweep(QvSupervisor *supervisor, const char *sandbox_id, const 
   g_child_watch_add(pid, on_sweeper, sweep);
 }
 
-void qv_supervisor_sweep(QvSupervisor *supervisor, const char *sandbox_id, const char *check_rootfs, QvSweepDone done,
+void qv_supervisor_sweep(QvSupervisor *supervisor, const char *sandbox_id, const QvTrialImages *trial, QvSweepDone done,
                          gpointer data)
 {
-  start_sweep(supervisor, sandbox_id, check_rootfs, NULL, done, data);
+  start_sweep(supervisor, sandbox_id, trial, NULL, done, data);
 }
 
 /* ---- problems */
@@ -228,7 +232,7 @@ static gboolean on_stop(gpointer data)
 
 /* ---- reload */
 
-static gboolean load(Supervisor *self, char **some_image, GError **error)
+static gboolean load(Supervisor *self, QvTrialImages *trial, GError **error)
 {
   const QvConfig *config = self->shared.config;
   g_autoptr(QvKeyring) ring = qv_settings_keyring(config, error);
@@ -237,7 +241,7 @@ static gboolean load(Supervisor *self, char **some_image, GError **error)
   g_autoptr(QvRegistries) registries = qv_settings_registries(config, error);
   if (registries == NULL)
     return FALSE;
-  QvImagesLock *images = qv_settings_images(config, self->shared.image_memory, some_image, error);
+  QvImagesLock *images = qv_settings_images(config, self->shared.image_memory, trial, error);
   if (images == NULL)
     return FALSE;
   g_clear_pointer(&self->shared.ring, qv_keyring_unref);
@@ -373,12 +377,12 @@ static int fail_config(const GError *error)
   return error->code == QV_ERROR_TIMEOUT ? EXIT_FAILED : QV_EXIT_CONFIG;
 }
 
-static gboolean prepare(Supervisor *self, char **some_image, GError **error)
+static gboolean prepare(Supervisor *self, QvTrialImages *trial, GError **error)
 {
   const QvConfig *config = self->shared.config;
   self->address = qv_settings_address(config, error);
   if (self->address == NULL || !qv_settings_memory_budget(config, &self->shared.memory_budget_mib, error) ||
-      !load(self, some_image, error) || !qv_settings_place(config, &self->shared.place, error))
+      !load(self, trial, error) || !qv_settings_place(config, &self->shared.place, error))
     return FALSE;
   qv_settings_limits(config, &self->shared.limits);
   self->shared.prefix = qv_config_prefix(config->pool);
@@ -386,11 +390,11 @@ static gboolean prepare(Supervisor *self, char **some_image, GError **error)
   return self->shared.lock_fd >= 0;
 }
 
-static void run(Supervisor *self, const char *some_image)
+static void run(Supervisor *self, const QvTrialImages *trial)
 {
   guint sources[] = {g_unix_signal_add(SIGTERM, on_stop, self), g_unix_signal_add(SIGINT, on_stop, self),
                      g_unix_signal_add(SIGHUP, on_reload, self)};
-  start_sweep(&self->shared, NULL, some_image, &self->status, on_first_sweep, self);
+  start_sweep(&self->shared, NULL, trial, &self->status, on_first_sweep, self);
   /* Where the sweeper could not even be started, the loop has been told to quit before it ran. */
   if (self->status == 0)
     g_main_loop_run(self->loop);
@@ -433,15 +437,16 @@ int qv_supervisor_main(const QvConfig *config)
   self.shared.runs = g_ptr_array_new_with_free_func(qv_job_run_free_func);
   self.shared.admitted = qv_admitted_new();
   self.shared.image_memory = qv_image_memory_new();
-  g_autofree char *some_image = NULL;
+  QvTrialImages trial = {0};
   g_autoptr(GError) error = NULL;
-  if (prepare(&self, &some_image, &error)) {
-    run(&self, some_image);
+  if (prepare(&self, &trial, &error)) {
+    run(&self, &trial);
     qv_logf(QV_LOG_INFO, "runner ends");
   } else {
     self.status = fail_config(error);
   }
   int status = self.status;
+  qv_trial_images_clear(&trial);
   clear(&self);
   return status;
 }

@@ -38,12 +38,13 @@ typedef struct {
 
 void qv_supervisor_policy(const QvSupervisor *supervisor, QvAdmissionPolicy *policy);
 
-/* The image's file, its digest checked as far as the memory does not vouch for it. Free with g_free. */
-char *qv_supervisor_image(QvSupervisor *supervisor, const QvImage *image, GError **error);
+/* The image's file, its digest checked as far as the memory does not vouch for it; *PATH is NULL where the backend
+ * takes none. Free with g_free. */
+gboolean qv_supervisor_image(QvSupervisor *supervisor, const QvImage *image, char **path, GError **error);
 
-/* Starts the sweep role; CLEAN: all that it was told went well. SANDBOX_ID and CHECK_ROOTFS as in QvSweepOrder. */
+/* Starts the sweep role; CLEAN: all that it was told went well. SANDBOX_ID and TRIAL (NULL: none) as in QvSweepOrder. */
 typedef void (*QvSweepDone)(gboolean clean, gpointer data);
-void qv_supervisor_sweep(QvSupervisor *supervisor, const char *sandbox_id, const char *check_rootfs, QvSweepDone done,
+void qv_supervisor_sweep(QvSupervisor *supervisor, const char *sandbox_id, const QvTrialImages *trial, QvSweepDone done,
                          gpointer data);
 
 /* main() of the supervisor: exit status. */

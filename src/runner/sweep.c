@@ -12,10 +12,7 @@
 static int sweep(const QvSweepOrder *order)
 {
   g_autoptr(GError) error = NULL;
-  QvBackendOptions options = {.state_dir = order->place.state_dir,
-                              .runner_id = order->place.runner_id,
-                              .runsc = order->place.runsc};
-  g_autoptr(QvBackend) backend = qv_backend_open(order->place.backend, &options, &error);
+  g_autoptr(QvBackend) backend = qv_place_open(&order->place, &error);
   if (backend == NULL) {
     qv_log(QV_LOG_ERROR, "backend cannot be used", "backend", order->place.backend, "error", error->message, NULL);
     return error->code == QV_ERROR_POLICY || error->code == QV_ERROR_LIMIT ? QV_EXIT_CONFIG : QV_SWEEP_UNUSABLE;
@@ -28,14 +25,17 @@ static int sweep(const QvSweepOrder *order)
     qv_log(QV_LOG_ERROR, "sweep failed", "error", error->message, NULL);
     return QV_SWEEP_LEFT;
   }
+  if (order->trial.digests == NULL || order->trial.digests[0] == NULL)
+    return QV_SWEEP_CLEAN;
   g_autofree char *version = NULL;
-  if (order->check_rootfs != NULL && !qv_backend_check(backend, order->check_rootfs, &version, &error)) {
+  QvBackendImages images = {.rootfs_file = order->trial.rootfs_file,
+                            .digests = (const char *const *)order->trial.digests};
+  if (!qv_backend_check(backend, &images, &version, &error)) {
     qv_log(QV_LOG_ERROR, "backend fails its test", "backend", order->place.backend, "error", error->message, NULL);
     return QV_SWEEP_UNUSABLE;
   }
-  if (order->check_rootfs != NULL)
-    qv_log(QV_LOG_INFO, "backend tried", "backend", order->place.backend, "runtime", version, "platform",
-           qv_backend_platform(backend), "cgroup", qv_backend_cgroup(backend), NULL);
+  qv_log(QV_LOG_INFO, "backend tried", "backend", order->place.backend, "runtime", version, "platform",
+         qv_backend_platform(backend), "cgroup", qv_backend_cgroup(backend), NULL);
   return QV_SWEEP_CLEAN;
 }
 

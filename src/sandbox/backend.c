@@ -15,11 +15,25 @@ static const QvBackendOps *const BACKENDS[] = {&qv_runsc_ops};
 /* Small, yet enough for the entry to start. */
 static const QvSandboxLimits TRIAL_LIMITS = {.memory_mib = 64, .work_mib = 16, .milli_cpus = 1000, .pids = 32};
 
-QvBackend *qv_backend_open(const char *name, const QvBackendOptions *options, GError **error)
+static const QvBackendOps *find(const char *name)
 {
   for (gsize i = 0; i < G_N_ELEMENTS(BACKENDS); i++)
     if (strcmp(BACKENDS[i]->name, name) == 0)
-      return BACKENDS[i]->open(options, error);
+      return BACKENDS[i];
+  return NULL;
+}
+
+gboolean qv_backend_takes_rootfs(const char *name)
+{
+  const QvBackendOps *ops = find(name);
+  return ops == NULL || ops->takes_rootfs;
+}
+
+QvBackend *qv_backend_open(const char *name, const QvBackendOptions *options, GError **error)
+{
+  const QvBackendOps *ops = find(name);
+  if (ops != NULL)
+    return ops->open(options, error);
   g_set_error(error, QV_ERROR, QV_ERROR_POLICY, "backend %s is not in this build; set QUAVON_SANDBOX_BACKEND=%s", name,
               BACKENDS[0]->name);
   return NULL;
@@ -75,11 +89,14 @@ static void note_trial(QvSandbox *sandbox, QvSandboxEvent event, gpointer data)
     *done = TRUE;
 }
 
-static gboolean try_start(QvBackend *backend, const char *rootfs_file, const char *id, GMainContext *context,
+static gboolean try_start(QvBackend *backend, const QvBackendImages *images, const char *id, GMainContext *context,
                           GError **error)
 {
   gboolean done = FALSE;
-  QvSandboxRequest request = {.sandbox_id = id, .rootfs_file = rootfs_file, .limits = TRIAL_LIMITS};
+  QvSandboxRequest request = {.sandbox_id = id,
+                              .rootfs_file = images->rootfs_file,
+                              .image_digest = images->digests != NULL ? images->digests[0] : NULL,
+                              .limits = TRIAL_LIMITS};
   g_autoptr(QvSandbox) sandbox = qv_backend_start(backend, &request, note_trial, &done, error);
   if (sandbox == NULL)
     return FALSE;
@@ -92,7 +109,7 @@ static gboolean try_start(QvBackend *backend, const char *rootfs_file, const cha
   return backend->ops->verify(sandbox, error) && qv_sandbox_kill(sandbox, error);
 }
 
-gboolean qv_backend_check(QvBackend *backend, const char *rootfs_file, char **version, GError **error)
+gboolean qv_backend_check(QvBackend *backend, const QvBackendImages *images, char **version, GError **error)
 {
   g_autofree char *found = NULL;
   if (!backend->ops->version(backend, &found, error))
@@ -101,7 +118,7 @@ gboolean qv_backend_check(QvBackend *backend, const char *rootfs_file, char **ve
   qv_random_uuid(id);
   GMainContext *context = g_main_context_new();
   g_main_context_push_thread_default(context);
-  gboolean ok = try_start(backend, rootfs_file, id, context, error);
+  gboolean ok = try_start(backend, images, id, context, error);
   g_main_context_pop_thread_default(context);
   g_main_context_unref(context);
   if (!ok) {
@@ -159,6 +176,11 @@ const char *qv_sandbox_stderr(const QvSandbox *sandbox)
 void qv_sandbox_usage(QvSandbox *sandbox, QvSandboxUsage *usage)
 {
   sandbox->backend->ops->usage(sandbox, usage);
+}
+
+gboolean qv_sandbox_cut_network(QvSandbox *sandbox, GError **error)
+{
+  return sandbox->backend->ops->cut_network == NULL || sandbox->backend->ops->cut_network(sandbox, error);
 }
 
 gboolean qv_sandbox_kill(QvSandbox *sandbox, GError **error)

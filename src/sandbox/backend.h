@@ -28,7 +28,22 @@ typedef struct {
   const char *runsc;         /* name or path of the program, NULL: "runsc" */
   const char *cgroup_mount;  /* NULL: /sys/fs/cgroup */
   guint start_deadline_ms;   /* from start to STARTED, 0: 60 000 */
+  /* For docker-*; the others look at none of them. */
+  const char *pool;            /* a label of every container */
+  const char *docker_socket;   /* absolute path, NULL: /run/docker.sock or /var/run/docker.sock */
+  guint engine_min;            /* least major version of the engine, 0: 24 */
+  const char *runtime;         /* name in the engine, NULL: "runsc" */
+  const char *runtime_offline; /* the same for sandboxes without a network, NULL: "runsc-offline" where the engine has it */
+  const char *egress_network;  /* name of the engine's network for jobs with egress, NULL: none has any */
+  const char *docker_allow;    /* settings that the engine may drop, by name, comma separated; NULL: none */
 } QvBackendOptions;
+
+/* What a check tries a backend with: a file for those that read one, else the
+ * digests of every image that jobs may name. */
+typedef struct {
+  const char *rootfs_file;    /* NULL: none */
+  const char *const *digests; /* NULL-terminated; NULL: none. The first one is started */
+} QvBackendImages;
 
 typedef struct {
   guint64 user_ms;
@@ -55,8 +70,11 @@ typedef struct {
   guint failed; /* something remains; the error names the first */
 } QvSweepReport;
 
-/* Opens the backend NAME ("runsc" is the only one so far; another is
- * QV_ERROR_POLICY). Finds the program and the cgroup hierarchy, makes its
+/* TRUE where the backend NAME starts sandboxes from an image file (rootfs_file), FALSE where it asks an
+ * engine for an image by digest. */
+gboolean qv_backend_takes_rootfs(const char *name);
+
+/* Opens the backend NAME (one that is not in this build is QV_ERROR_POLICY). Finds the program and the cgroup hierarchy, makes its
  * folders, starts nothing. QV_ERROR_SYSTEM with the remedy when runsc, a cgroup
  * controller or a permission is missing, QV_ERROR_LIMIT when state_dir is too long. */
 QvBackend *qv_backend_open(const char *name, const QvBackendOptions *options, GError **error);
@@ -67,11 +85,11 @@ const char *qv_backend_name(const QvBackend *backend);
 const char *qv_backend_platform(const QvBackend *backend); /* "systrap" */
 const char *qv_backend_cgroup(const QvBackend *backend);   /* "v1" or "v2" */
 
-/* The real test: asks runsc for its version, starts the entry of ROOTFS_FILE
+/* The real test: asks the runtime for its version, starts the entry of an image
  * under small limits, reads the limits back, waits for STARTED, kills, and
  * looks for leftovers. Blocks for at most the start deadline and 60 s.
  * Runs its own main context. VERSION (may be NULL) takes runsc's version text. */
-gboolean qv_backend_check(QvBackend *backend, const char *rootfs_file, char **version, GError **error);
+gboolean qv_backend_check(QvBackend *backend, const QvBackendImages *images, char **version, GError **error);
 
 /* Starts a sandbox; returns at once, STARTED or EXITED follow. Limits are set
  * and read back before anything of the sandbox runs. On an error nothing is
@@ -111,6 +129,10 @@ const char *qv_sandbox_stderr(const QvSandbox *sandbox);
 
 /* From the cgroup: now while it lives, else as of the kill. */
 void qv_sandbox_usage(QvSandbox *sandbox, QvSandboxUsage *usage);
+
+/* Takes a sandbox that was started with an egress_network off it, for good: connections
+ * that are open die too. Blocks for at most 10 s. A sandbox without a network: nothing to do. */
+gboolean qv_sandbox_cut_network(QvSandbox *sandbox, GError **error);
 
 /* Kills every process at once, then removes cgroups, state and bundle and looks
  * again. Blocks until done, at most 30 s. FALSE when something remains: the

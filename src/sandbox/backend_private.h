@@ -8,6 +8,7 @@
 typedef struct {
   const char *name;
   const char *platform;
+  gboolean takes_rootfs;
   QvBackend *(*open)(const QvBackendOptions *options, GError **error);
   void (*free)(QvBackend *backend);
   const char *(*cgroup)(const QvBackend *backend);
@@ -20,6 +21,8 @@ typedef struct {
   /* Do the limits of a living sandbox hold? */
   gboolean (*verify)(QvSandbox *sandbox, GError **error);
   void (*usage)(QvSandbox *sandbox, QvSandboxUsage *usage);
+  /* NULL: a sandbox of this backend never has a network. */
+  gboolean (*cut_network)(QvSandbox *sandbox, GError **error);
   gboolean (*kill)(QvSandbox *sandbox, GError **error);
   void (*free_sandbox)(QvSandbox *sandbox);
 } QvBackendOps;

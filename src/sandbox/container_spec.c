@@ -13,7 +13,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hex.h"
 #include "base/limits.h"
+#include "base/sha256.h"
 
 G_STATIC_ASSERT(QV_CONTAINER_UID == QV_SANDBOX_UID && QV_CONTAINER_UID == QV_SANDBOX_GID);
 
@@ -59,6 +61,13 @@ static gboolean path_is_fit(const char *path)
   return path != NULL && path[0] == '/' && g_utf8_validate(path, -1, NULL);
 }
 
+static gboolean digest_is_fit(const char *digest)
+{
+  static const char PREFIX[] = "sha256:";
+  return g_str_has_prefix(digest, PREFIX) && strlen(digest) == strlen(PREFIX) + 2 * QV_SHA256_BYTES &&
+         qv_hex_valid(digest + strlen(PREFIX), 2 * QV_SHA256_BYTES);
+}
+
 static gboolean strings_are_fit(const char *const *strings)
 {
   for (gsize i = 0; strings[i] != NULL; i++)
@@ -77,7 +86,9 @@ static gboolean request_check(const QvSandboxRequest *request, GError **error)
 {
   if (!qv_sandbox_id_is_valid(request->sandbox_id))
     return refuse(error, "sandbox id must be a lower-case UUID");
-  if (!path_is_fit(request->rootfs_file))
+  if (request->image_digest != NULL && !digest_is_fit(request->image_digest))
+    return refuse(error, "image must be sha256: and 64 lower-case hex digits");
+  if ((request->rootfs_file != NULL || request->image_digest == NULL) && !path_is_fit(request->rootfs_file))
     return refuse(error, "root file system must be an absolute path in UTF-8");
   if (request->egress_socket != NULL && !path_is_fit(request->egress_socket))
     return refuse(error, "egress socket must be an absolute path in UTF-8");
@@ -104,6 +115,8 @@ QvContainerSpec *qv_container_spec_plan(const QvSandboxRequest *request, GError 
   QvContainerSpec *spec = g_new0(QvContainerSpec, 1);
   spec->sandbox_id = g_strdup(request->sandbox_id);
   spec->rootfs_file = g_strdup(request->rootfs_file);
+  spec->image_digest = g_strdup(request->image_digest);
+  spec->egress_network = g_strdup(request->egress_network);
   spec->egress_socket = g_strdup(request->egress_socket);
   spec->argv = g_strdupv((char **)(request->argv != NULL ? request->argv : DEFAULT_ARGV));
   /* The count of processors that the quota amounts to: build tools read it from the environment
@@ -127,6 +140,8 @@ void qv_container_spec_free(QvContainerSpec *spec)
     return;
   g_free(spec->sandbox_id);
   g_free(spec->rootfs_file);
+  g_free(spec->image_digest);
+  g_free(spec->egress_network);
   g_free(spec->egress_socket);
   g_strfreev(spec->argv);
   g_strfreev(spec->env);

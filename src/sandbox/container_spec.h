@@ -37,8 +37,10 @@ typedef struct {
 /* What a caller asks for; everything borrowed. */
 typedef struct {
   const char *sandbox_id;       /* lower-case UUID: the job id */
-  const char *rootfs_file;      /* absolute host path of the image's EROFS file */
-  const char *egress_socket;    /* absolute host path of the job's egress socket, NULL: none */
+  const char *rootfs_file;      /* absolute host path of the image's EROFS file; NULL where the backend takes a digest */
+  const char *image_digest;     /* sha256:<64 hex> of the image; NULL where the backend takes a file */
+  const char *egress_socket;    /* absolute host path of the job's egress socket, NULL: none (runsc) */
+  const char *egress_network;   /* name of the engine's network, NULL: no network (docker-*) */
   const char *const *image_env; /* "NAME=value" of the image, NULL: a PATH only */
   const char *const *argv;      /* NULL: QV_CONTAINER_ENTRY alone */
   QvSandboxLimits limits;
@@ -47,7 +49,9 @@ typedef struct {
 /* The plan. Owned by the caller, freed with qv_container_spec_free. */
 typedef struct {
   char *sandbox_id;
-  char *rootfs_file;
+  char *rootfs_file;    /* NULL: none */
+  char *image_digest;   /* NULL: none */
+  char *egress_network; /* NULL: no network */
   char *egress_socket; /* NULL: no bind mount at all */
   char **argv;
   char **env;

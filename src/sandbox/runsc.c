@@ -166,6 +166,7 @@ static gboolean backend_version(QvBackend *backend, char **version, GError **err
 const QvBackendOps qv_runsc_ops = {
   .name = "runsc",
   .platform = "systrap",
+  .takes_rootfs = TRUE,
   .open = backend_open,
   .free = backend_free,
   .cgroup = backend_cgroup,

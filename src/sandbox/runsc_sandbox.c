@@ -363,6 +363,10 @@ static gboolean make_stdio(QvRunscSandbox *s, int guest[3], GError **error)
 static gboolean check_rootfs(const char *path, GError **error)
 {
   struct stat st;
+  if (path == NULL) {
+    g_set_error(error, QV_ERROR, QV_ERROR_NOT_FOUND, "image: no root file system; runsc needs one");
+    return FALSE;
+  }
   if (stat(path, &st) != 0)
     return qv_error_set_errno(error, errno, "image: root file system %s", path);
   if (S_ISREG(st.st_mode))

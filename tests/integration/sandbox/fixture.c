@@ -54,6 +54,12 @@ QvBackend *fixture_backend(Fixture *fixture, const char *runner_id)
   return backend;
 }
 
+gboolean check_with(QvBackend *backend, const char *rootfs_file, char **version, GError **error)
+{
+  QvBackendImages images = {.rootfs_file = rootfs_file};
+  return qv_backend_check(backend, &images, version, error);
+}
+
 void fixture_open(Fixture *fixture, const char *runsc, guint start_deadline_ms)
 {
   g_autoptr(GError) error = NULL;

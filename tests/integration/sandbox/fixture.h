@@ -32,6 +32,8 @@ void fixture_open(Fixture *fixture, const char *runsc, guint start_deadline_ms);
 /* Requires that nothing is left, and removes the folder. */
 void fixture_close(Fixture *fixture);
 QvBackend *fixture_backend(Fixture *fixture, const char *runner_id);
+/* qv_backend_check with the image file ROOTFS_FILE. */
+gboolean check_with(QvBackend *backend, const char *rootfs_file, char **version, GError **error);
 
 extern const QvSandboxLimits SMALL;
 Guest *guest_start(Fixture *fixture, QvBackend *backend, const QvSandboxLimits *limits, const char *egress_socket);

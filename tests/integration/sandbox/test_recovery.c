@@ -104,7 +104,7 @@ static void test_longest_state_folder(Fixture *f, gconstpointer data)
   QvBackendOptions options = {.state_dir = deep, .runner_id = "r", .start_deadline_ms = DEADLINE_MS};
   g_autoptr(QvBackend) backend = qv_backend_open("runsc", &options, &error);
   g_assert_no_error(error);
-  g_assert_true(qv_backend_check(backend, f->image, NULL, &error));
+  g_assert_true(check_with(backend, f->image, NULL, &error));
   g_assert_no_error(error);
   assert_no_leftovers(backend);
 }
@@ -113,7 +113,7 @@ static void test_check(Fixture *f, gconstpointer data)
 {
   g_autoptr(GError) error = NULL;
   g_autofree char *version = NULL;
-  gboolean ok = qv_backend_check(f->backend, f->image, &version, &error);
+  gboolean ok = check_with(f->backend, f->image, &version, &error);
   g_assert_no_error(error);
   g_assert_true(ok);
   g_assert_nonnull(strpbrk(version, "0123456789"));
@@ -126,16 +126,16 @@ static void test_check_refuses(Fixture *f, gconstpointer data)
 {
   g_autoptr(GError) error = NULL;
   g_autofree char *absent = g_build_filename(f->dir, "absent.erofs", NULL);
-  g_assert_false(qv_backend_check(f->backend, absent, NULL, &error));
+  g_assert_false(check_with(f->backend, absent, NULL, &error));
   g_assert_error(error, QV_ERROR, QV_ERROR_SYSTEM);
   g_assert_nonnull(strstr(error->message, "absent.erofs"));
   g_clear_error(&error);
   g_autofree char *no_image = write_script(f, "no.erofs", "this is no file system image\n");
-  g_assert_false(qv_backend_check(f->backend, no_image, NULL, &error));
+  g_assert_false(check_with(f->backend, no_image, NULL, &error));
   g_assert_error(error, QV_ERROR, QV_ERROR_SYSTEM);
   g_assert_nonnull(strstr(error->message, "trial start"));
   g_clear_error(&error);
-  g_assert_false(qv_backend_check(f->backend, f->dir, NULL, &error));
+  g_assert_false(check_with(f->backend, f->dir, NULL, &error));
   g_assert_error(error, QV_ERROR, QV_ERROR_FORMAT);
 }
 
@@ -145,7 +145,7 @@ static void check_with_script(Fixture *f, const char *script, guint deadline_ms,
   g_autofree char *program = write_script(f, "runsc-script", script);
   g_autoptr(QvBackend) backend = backend_with(f, program, deadline_ms, &error);
   g_assert_no_error(error);
-  g_assert_false(qv_backend_check(backend, f->image, NULL, &error));
+  g_assert_false(check_with(backend, f->image, NULL, &error));
   g_assert_error(error, QV_ERROR, code);
   g_assert_nonnull(strstr(error->message, words));
   assert_no_leftovers(backend);

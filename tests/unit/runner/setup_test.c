@@ -84,14 +84,22 @@ static void test_sweep_order(void)
   g_autofree char *all = qv_sweep_order_format(&order);
   g_assert_true(qv_sweep_order_parse(all, &back, NULL));
   g_assert_null(back.sandbox_id);
-  g_assert_null(back.check_rootfs);
+  g_assert_null(back.trial.rootfs_file);
+  g_assert_null(back.trial.digests[0]);
+  g_assert_null(back.place.docker_socket);
   qv_sweep_order_clear(&back);
   order.sandbox_id = (char *)"one";
-  order.check_rootfs = (char *)"/x";
+  const char *const digests[] = {"sha256:1", "sha256:2", NULL};
+  order.trial = (QvTrialImages){.rootfs_file = (char *)"/x", .digests = (char **)digests};
+  order.place.docker_socket = (char *)"/d.sock";
+  order.place.engine_min = 25;
   g_autofree char *one = qv_sweep_order_format(&order);
   g_assert_true(qv_sweep_order_parse(one, &back, NULL));
   g_assert_cmpstr(back.sandbox_id, ==, "one");
-  g_assert_cmpstr(back.check_rootfs, ==, "/x");
+  g_assert_cmpstr(back.trial.rootfs_file, ==, "/x");
+  g_assert_cmpstrv(back.trial.digests, digests);
+  g_assert_cmpstr(back.place.docker_socket, ==, "/d.sock");
+  g_assert_cmpuint(back.place.engine_min, ==, 25);
   qv_sweep_order_clear(&back);
   g_assert_false(qv_sweep_order_parse("{}", &back, NULL));
 }
