@@ -4,12 +4,14 @@
 #
 # Prints one apt source line (TYPE deb or deb-src, component main) for a suite of the machine's own Debian
 # release, on the mirror that the machine itself uses, with its options; the machine's sources need not
-# name the suite. SUITE: CODENAME, or CODENAME-updates, -backports, -security. Reads both forms of apt's sources
+# name the suite. SUITE: CODENAME, or CODENAME-updates, -backports, -security. A third argument is another
+# release (trixie) whose line is printed in place of SUITE's. Reads both forms of apt's sources
 # (.list and .sources). Exit 1: the machine has no such source.
 set -eu
 
-type=${1:?usage: debian-mirror.sh deb|deb-src SUITE}
-suite=${2:?usage: debian-mirror.sh deb|deb-src SUITE}
+type=${1:?usage: debian-mirror.sh deb|deb-src SUITE [OTHER]}
+suite=${2:?usage: debian-mirror.sh deb|deb-src SUITE [OTHER]}
+printed=${3:-$suite}
 root=${QUAVON_TEST_APT_DIR:-/etc/apt}
 
 case $suite in
@@ -80,4 +82,4 @@ if [ -z "$found" ]; then
 fi
 uri=$(printf '%s' "$found" | cut -f 1)
 options=$(printf '%s' "$found" | cut -f 2)
-printf '%s %s%s %s main\n' "$type" "${options:+[$options] }" "$uri" "$suite"
+printf '%s %s%s %s main\n' "$type" "${options:+[$options] }" "$uri" "$printed"

@@ -41,6 +41,8 @@ missing() {
     if [ "$user" = test ] && [ -n "$build_only" ]; then continue; fi
     case $origin in
     node | npm) command -v "$origin" >/dev/null 2>&1 || echo "$package stable" ;;
+    # An engine that is there, from wherever, is not replaced; neither are the parts that it brought.
+    trixie) command -v dockerd >/dev/null 2>&1 || installed "$package" || echo "$package $origin" ;;
     *) installed "$package" || echo "$package $origin" ;;
     esac
   done
@@ -70,6 +72,7 @@ forbid_services() {
 disable_service() {
   if command -v systemctl >/dev/null 2>&1; then
     systemctl disable "$1.service" >/dev/null 2>&1 || say "could not disable $1.service"
+    if [ -e "/lib/systemd/system/$1.socket" ]; then systemctl disable "$1.socket" >/dev/null 2>&1 || say "could not disable $1.socket"; fi
   fi
   if [ -e "/etc/init.d/$1" ] && command -v update-rc.d >/dev/null 2>&1; then
     update-rc.d "$1" disable >/dev/null 2>&1 || true
@@ -116,12 +119,33 @@ apt() {
     -o Acquire::Languages=none -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 "$@"
 }
 
+# Of the next release only what the list names may come, and it comes only where it needs nothing else from there.
+case $wanted in
+*trixie*)
+  "$here/debian-mirror.sh" deb "$code" trixie >>"$work/sources.list"
+  printf 'Package: *\nPin: release n=trixie\nPin-Priority: -1\n' >"$work/preferences/others"
+  ;;
+esac
+
 names=$(echo "$wanted" | while read -r package origin; do
-  if [ "$origin" = backports ]; then echo "$package/$code-backports"; else echo "$package"; fi
+  case $origin in
+  backports) echo "$package/$code-backports" ;;
+  trixie)
+    # apt reads no file with a dot in its name.
+    printf 'Package: %s\nPin: release n=trixie\nPin-Priority: 990\n' "$package" >"$work/preferences/$(echo "$package" | tr . -)"
+    echo "$package"
+    ;;
+  *) echo "$package" ;;
+  esac
 done)
 apt update >&2
 forbid_services
 # shellcheck disable=SC2086
 DEBIAN_FRONTEND=noninteractive apt install --no-install-recommends --no-remove --no-upgrade $names >&2
 case $wanted in *valkey-server*) disable_service valkey-server ;; esac
+case $wanted in *docker.io*)
+  disable_service docker
+  disable_service containerd
+  ;;
+esac
 say "done"
