@@ -69,6 +69,21 @@ static size_t layout(char *text, bool negative, const char *digits, int digits_n
   return (size_t)n;
 }
 
+/* |VALUE| is at most QV_JSON_INTEGER_MAX. */
+static size_t integer_text(long long value, char text[QV_JCS_NUMBER_BYTES])
+{
+  char digits[DIGITS_MAX];
+  size_t n = 0, digits_n = 0;
+  for (unsigned long long rest = value < 0 ? -(unsigned long long)value : (unsigned long long)value; rest > 0; rest /= 10)
+    digits[digits_n++] = (char)('0' + rest % 10);
+  if (value < 0)
+    text[n++] = '-';
+  while (digits_n > 0)
+    text[n++] = digits[--digits_n];
+  text[n] = '\0';
+  return n;
+}
+
 size_t qv_jcs_number(double value, char text[QV_JCS_NUMBER_BYTES])
 {
   if (!isfinite(value))
@@ -78,7 +93,7 @@ size_t qv_jcs_number(double value, char text[QV_JCS_NUMBER_BYTES])
     return 1;
   }
   if (fabs(value) <= (double)QV_JSON_INTEGER_MAX && value == (double)(long long)value)
-    return (size_t)snprintf(text, QV_JCS_NUMBER_BYTES, "%lld", (long long)value);
+    return integer_text((long long)value, text);
   /* The decimal point is a dot, whatever language the program speaks. */
   locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
   if (!c_locale)
@@ -95,29 +110,52 @@ size_t qv_jcs_number(double value, char text[QV_JCS_NUMBER_BYTES])
 
 /* ---- values ---- */
 
+enum {
+  BUFFER_FIRST = 4096, /* most bodies fit */
+  MEMBERS_NEAR = 32,   /* so many are sorted in place, without memory of their own */
+};
+
 typedef struct {
   char *text;
   size_t n, cap;
   bool failed;
 } Buffer;
 
+/* Room for N bytes and a NUL behind them. */
+static bool grow(Buffer *out, size_t n)
+{
+  size_t cap = out->cap * 2 + n + BUFFER_FIRST;
+  char *grown = out->failed ? NULL : realloc(out->text, cap);
+  if (!grown) {
+    out->failed = true;
+    return false;
+  }
+  out->text = grown;
+  out->cap = cap;
+  return true;
+}
+
+static inline char *take_room(Buffer *out, size_t n)
+{
+  if (n >= out->cap - out->n && !grow(out, n))
+    return NULL;
+  char *room = out->text + out->n;
+  out->n += n;
+  return room;
+}
+
+static inline void put_char(Buffer *out, char c)
+{
+  char *room = take_room(out, 1);
+  if (room)
+    *room = c;
+}
+
 static void put(Buffer *out, const char *bytes, size_t n)
 {
-  if (out->failed)
-    return;
-  if (n >= out->cap - out->n) { /* room for the NUL as well */
-    size_t cap = out->cap * 2 + n + 64;
-    char *grown = realloc(out->text, cap);
-    if (!grown) {
-      out->failed = true;
-      return;
-    }
-    out->text = grown;
-    out->cap = cap;
-  }
-  if (n > 0)
-    memcpy(out->text + out->n, bytes, n);
-  out->n += n;
+  char *room = take_room(out, n);
+  if (room && n > 0)
+    memcpy(room, bytes, n);
 }
 
 static void put_text(Buffer *out, const char *text)
@@ -125,29 +163,78 @@ static void put_text(Buffer *out, const char *text)
   put(out, text, strlen(text));
 }
 
+static bool is_plain(uint8_t c)
+{
+  return c >= 0x20 && c != '"' && c != '\\';
+}
+
+static void put_escaped(Buffer *out, uint8_t c)
+{
+  static const char named[] = "\b\t\n\f\r\"\\", letters[] = "btnfr\"\\";
+  const char *found = c ? strchr(named, c) : NULL;
+  char escape[8];
+  if (found)
+    snprintf(escape, sizeof escape, "\\%c", letters[found - named]);
+  else
+    snprintf(escape, sizeof escape, "\\u%04x", c);
+  put_text(out, escape);
+}
+
+#define EVERY(byte) (UINT64_C(0x0101010101010101) * (byte))
+
+/* A byte of WORD is below 0x20, a quotation mark, a backslash or over 0x7f. Each term sets the high bit of such a byte,
+ * and of others only where it has set a lower one: so the answer is right. */
+static bool word_needs_care(uint64_t word)
+{
+  uint64_t quote = word ^ EVERY('"'), backslash = word ^ EVERY('\\');
+  uint64_t any = (word - EVERY(0x20)) | (quote - EVERY(1)) | (backslash - EVERY(1)) | word;
+  return (any & EVERY(0x80)) != 0;
+}
+
+/* Stands for itself as a whole: nearly every string does. */
+static bool is_plain_text(const char *bytes, size_t n)
+{
+  uint64_t word;
+  if (n < sizeof word) {
+    for (size_t i = 0; i < n; i++) {
+      if (!is_plain((uint8_t)bytes[i]) || (uint8_t)bytes[i] > 0x7f)
+        return false;
+    }
+    return true;
+  }
+  for (size_t i = 0; i + sizeof word < n; i += sizeof word) {
+    memcpy(&word, bytes + i, sizeof word);
+    if (word_needs_care(word))
+      return false;
+  }
+  memcpy(&word, bytes + n - sizeof word, sizeof word); /* may look at some bytes again */
+  return !word_needs_care(word);
+}
+
 static void put_string(Buffer *out, const char *bytes, size_t n)
 {
+  if (is_plain_text(bytes, n)) {
+    char *room = take_room(out, n + 2);
+    if (room) {
+      room[0] = '"';
+      memcpy(room + 1, bytes, n);
+      room[n + 1] = '"';
+    }
+    return;
+  }
   if (!qv_text_is_utf8(bytes, n))
     out->failed = true;
-  put_text(out, "\"");
+  put_char(out, '"');
   size_t start = 0;
   for (size_t i = 0; i < n; i++) {
-    uint8_t c = (uint8_t)bytes[i];
-    if (c >= 0x20 && c != '"' && c != '\\')
+    if (is_plain((uint8_t)bytes[i]))
       continue;
     put(out, bytes + start, i - start);
     start = i + 1;
-    static const char named[] = "\b\t\n\f\r\"\\", letters[] = "btnfr\"\\";
-    const char *found = c ? strchr(named, c) : NULL;
-    char escape[8];
-    if (found)
-      snprintf(escape, sizeof escape, "\\%c", letters[found - named]);
-    else
-      snprintf(escape, sizeof escape, "\\u%04x", c);
-    put_text(out, escape);
+    put_escaped(out, (uint8_t)bytes[i]);
   }
   put(out, bytes + start, n - start);
-  put_text(out, "\"");
+  put_char(out, '"');
 }
 
 static void put_number(Buffer *out, const json_t *value)
@@ -186,38 +273,61 @@ static int compare_members(const void *a, const void *b)
 
 static void put_value(Buffer *out, json_t *value, int depth);
 
+/* Bodies come in order nearly always, since they were canonical when they were signed: an insertion then only looks. */
+static void sort_members(Member *members, size_t n)
+{
+  if (n > MEMBERS_NEAR) {
+    qsort(members, n, sizeof *members, compare_members);
+    return;
+  }
+  for (size_t i = 1; i < n; i++) {
+    Member member = members[i];
+    size_t at = i;
+    for (; at > 0 && compare_members(&members[at - 1], &member) > 0; at--)
+      members[at] = members[at - 1];
+    members[at] = member;
+  }
+}
+
+static void put_members(Buffer *out, const Member *members, size_t n, int depth)
+{
+  put_char(out, '{');
+  for (size_t i = 0; i < n; i++) {
+    if (i > 0)
+      put_char(out, ',');
+    put_string(out, members[i].name, members[i].n);
+    put_char(out, ':');
+    put_value(out, members[i].value, depth);
+  }
+  put_char(out, '}');
+}
+
 static void put_object(Buffer *out, json_t *object, int depth)
 {
+  Member near[MEMBERS_NEAR];
   size_t n = json_object_size(object), i = 0;
-  Member *members = calloc(n ? n : 1, sizeof *members);
+  Member *members = n > MEMBERS_NEAR ? calloc(n, sizeof *members) : near;
   if (!members) {
     out->failed = true;
     return;
   }
   for (void *iter = json_object_iter(object); iter; iter = json_object_iter_next(object, iter))
     members[i++] = (Member){json_object_iter_key(iter), json_object_iter_key_len(iter), json_object_iter_value(iter)};
-  qsort(members, n, sizeof *members, compare_members);
-  put_text(out, "{");
-  for (i = 0; i < n; i++) {
-    if (i > 0)
-      put_text(out, ",");
-    put_string(out, members[i].name, members[i].n);
-    put_text(out, ":");
-    put_value(out, members[i].value, depth);
-  }
-  put_text(out, "}");
-  free(members);
+  sort_members(members, n);
+  put_members(out, members, n, depth);
+  if (members != near)
+    free(members);
 }
 
 static void put_array(Buffer *out, json_t *array, int depth)
 {
-  put_text(out, "[");
+  put_char(out, '[');
   for (size_t i = 0; i < json_array_size(array); i++) {
     if (i > 0)
-      put_text(out, ",");
+      put_char(out, ',');
     put_value(out, json_array_get(array, i), depth);
   }
-  put_text(out, "]");
+  put_char(out, ']');
 }
 
 static void put_value(Buffer *out, json_t *value, int depth)

@@ -54,6 +54,15 @@ bool qv_text_is_utf8(const void *bytes, size_t n)
 {
   const uint8_t *b = bytes;
   for (size_t i = 0; i < n;) {
+    /* Most text is ASCII: eight bytes at a time. */
+    uint64_t word;
+    if (n - i >= sizeof word) {
+      memcpy(&word, b + i, sizeof word);
+      if ((word & UINT64_C(0x8080808080808080)) == 0) {
+        i += sizeof word;
+        continue;
+      }
+    }
     size_t c_n = qv_text_char(b + i, n - i, NULL);
     if (c_n == 0)
       return false;

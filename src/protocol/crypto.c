@@ -17,7 +17,7 @@ struct QvDigest {
 };
 
 static EVP_MD *sha256_algorithm;
-static EVP_MAC *hmac_algorithm;
+static EVP_MAC_CTX *hmac_template; /* knows its digest: finding that by name costs more than a short HMAC */
 static EVP_KDF *hkdf_algorithm;
 static EVP_CIPHER *gcm_algorithm;
 
@@ -33,7 +33,15 @@ static void fetch_all(void)
   if (!g_once_init_enter(&once))
     return;
   must((sha256_algorithm = EVP_MD_fetch(NULL, "SHA256", NULL)) != NULL);
-  must((hmac_algorithm = EVP_MAC_fetch(NULL, "HMAC", NULL)) != NULL);
+  EVP_MAC *hmac_algorithm = EVP_MAC_fetch(NULL, "HMAC", NULL);
+  must(hmac_algorithm != NULL);
+  OSSL_PARAM params[] = {
+    OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, (char *)"SHA256", 0),
+    OSSL_PARAM_construct_end(),
+  };
+  must((hmac_template = EVP_MAC_CTX_new(hmac_algorithm)) != NULL);
+  EVP_MAC_free(hmac_algorithm);
+  must(EVP_MAC_init(hmac_template, (const unsigned char *)"", 0, params));
   must((hkdf_algorithm = EVP_KDF_fetch(NULL, "HKDF", NULL)) != NULL);
   must((gcm_algorithm = EVP_CIPHER_fetch(NULL, "AES-256-GCM", NULL)) != NULL);
   g_once_init_leave(&once, 1);
@@ -66,13 +74,9 @@ QvDigest *qv_digest_new_hmac(const void *key, gsize key_n)
 {
   fetch_all();
   QvDigest *digest = g_new0(QvDigest, 1);
-  OSSL_PARAM params[] = {
-    OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, (char *)"SHA256", 0),
-    OSSL_PARAM_construct_end(),
-  };
-  must((digest->hmac = EVP_MAC_CTX_new(hmac_algorithm)) != NULL);
+  must((digest->hmac = EVP_MAC_CTX_dup(hmac_template)) != NULL);
   /* A NULL key would mean "the one of before": an empty one needs an address. */
-  must(EVP_MAC_init(digest->hmac, key_n > 0 ? key : "", key_n, params));
+  must(EVP_MAC_init(digest->hmac, key_n > 0 ? key : (const void *)"", key_n, NULL));
   return digest;
 }
 

@@ -52,6 +52,58 @@ static void test_strings(void)
         "\"\\u0000\\u0001\\b\\t\\n\\u000b\\f\\r\\u001f \x7f\xe2\x80\xa8/\"");
 }
 
+/* Each character below U+0080 at each place of texts of up to three words: what is looked at eight bytes at a time must
+ * see it wherever it stands. */
+static void test_places(void)
+{
+  for (int c = 0; c < 0x80; c++) {
+    char wanted_c[8];
+    static const char named[] = "\b\t\n\f\r\"\\", letters[] = "btnfr\"\\";
+    const char *found = c != 0 ? strchr(named, c) : NULL;
+    if (found != NULL)
+      g_snprintf(wanted_c, sizeof wanted_c, "\\%c", letters[found - named]);
+    else
+      g_snprintf(wanted_c, sizeof wanted_c, c < 0x20 ? "\\u%04x" : "%c", c);
+    for (gsize n = 1; n <= 24; n++) {
+      for (gsize at = 0; at < n; at++) {
+        char text[25];
+        memset(text, '~', n);
+        text[at] = (char)c;
+        g_autofree char *head = g_strnfill(at, '~'), *tail = g_strnfill(n - at - 1, '~');
+        g_autofree char *wanted = g_strdup_printf("[\"%s%s%s\"]", head, wanted_c, tail);
+        json_t *value = json_pack("[s%]", text, n);
+        char *out = qv_jcs(value, NULL);
+        g_assert_cmpstr(out, ==, wanted);
+        free(out);
+        json_decref(value);
+      }
+    }
+  }
+}
+
+/* Any number of members, in order and backwards: both ways of sorting. */
+static void test_many_members(void)
+{
+  for (guint n = 0; n <= 70; n++) {
+    json_t *up = json_object(), *down = json_object();
+    for (guint i = 0; i < n; i++) {
+      char name[8];
+      g_snprintf(name, sizeof name, "m%03u", i);
+      json_object_set_new(up, name, json_integer(i));
+      g_snprintf(name, sizeof name, "m%03u", n - 1 - i);
+      json_object_set_new(down, name, json_integer(n - 1 - i));
+    }
+    char *a = qv_jcs(up, NULL), *b = qv_jcs(down, NULL);
+    g_assert_cmpstr(a, ==, b);
+    if (n >= 2)
+      g_assert_true(g_str_has_prefix(a, "{\"m000\":0,\"m001\":1"));
+    free(a);
+    free(b);
+    json_decref(up);
+    json_decref(down);
+  }
+}
+
 /* RFC 8785, appendix B. */
 static void test_appendix_b(void)
 {
@@ -214,6 +266,8 @@ int main(int argc, char **argv)
   g_test_add_func("/jcs/rfc-8785", test_rfc);
   g_test_add_func("/jcs/order", test_order);
   g_test_add_func("/jcs/strings", test_strings);
+  g_test_add_func("/jcs/places", test_places);
+  g_test_add_func("/jcs/many-members", test_many_members);
   g_test_add_func("/jcs/appendix-b", test_appendix_b);
   g_test_add_func("/jcs/number-corpus", test_number_corpus);
   g_test_add_func("/jcs/powers-of-two", test_powers);
