@@ -35,11 +35,6 @@ static gboolean problem_valid(const char *text)
   return line_valid(text, PROBLEM_BYTES_MAX);
 }
 
-static gboolean platform_valid(const char *text)
-{
-  return strcmp(text, "linux/amd64") == 0 || strcmp(text, "linux/arm64") == 0;
-}
-
 QvHealth *qv_health_new(void)
 {
   QvHealth *health = g_new0(QvHealth, 1);
@@ -192,7 +187,7 @@ static gboolean parse_names(const json_t *json, QvHealth *health, GError **error
          qv_fields_shape(runtime, "runtime", table, G_N_ELEMENTS(table), error) &&
          (health->runtime_name = qv_field_text(runtime, "runtime", "name", text_valid, error)) != NULL &&
          text_or_null(runtime, "runtime", "version", text_valid, &health->runtime_version, error) &&
-         (health->platform = qv_field_text(json, "", "platform", platform_valid, error)) != NULL &&
+         (health->platform = qv_field_text(json, "", "platform", qv_identifier_valid, error)) != NULL &&
          text_or_null(json, "", "hostId", qv_sha256_hex_valid, &health->host_id, error) &&
          (health->kernel = qv_field_text(json, "", "kernel", text_valid, error)) != NULL &&
          (health->cgroup = qv_field_text(json, "", "cgroup", text_valid, error)) != NULL;

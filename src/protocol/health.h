@@ -31,7 +31,7 @@ typedef struct {
   char *backend;
   char *runtime_name;
   char *runtime_version; /* or NULL */
-  char *platform;
+  char *platform; /* of the runtime: systrap, kvm; an identifier */
   QvImageRef *images;
   gsize images_n;
   char *host_id; /* 64 hex digits, or NULL where the runner cannot know it */

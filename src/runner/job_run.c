@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "runner/job_run_private.h"
+#include "runner/sweep.h"
+#include "runner/sweeper.h"
 
 QvJobRun *qv_run_ref(QvJobRun *run)
 {
@@ -49,10 +51,10 @@ QvConn *qv_run_conn(QvJobRun *run)
 
 /* ---- sweep */
 
-static void on_swept(gboolean clean, gpointer data)
+static void on_swept(const QvSweepEnd *end, gpointer data)
 {
   QvJobRun *run = data;
-  qv_run_feed_type(run, clean ? QV_RUN_EVENT_SWEPT : QV_RUN_EVENT_SWEEP_FAILED);
+  qv_run_feed_type(run, end->status == QV_SWEEP_CLEAN ? QV_RUN_EVENT_SWEPT : QV_RUN_EVENT_SWEEP_FAILED);
   qv_run_unref(run);
 }
 
@@ -66,6 +68,7 @@ static void do_release(QvJobRun *run)
     qv_worker_drop(supervisor->worker, g_steal_pointer(&run->fetched));
   }
   g_ptr_array_remove(supervisor->runs, run);
+  supervisor->busy(supervisor);
   resume_held(supervisor);
   supervisor->released(supervisor);
 }
@@ -89,7 +92,7 @@ static void act(QvJobRun *run, QvRunAction action)
     break;
   case QV_RUN_DO_KILL: qv_job_link_kill(run->link); break;
   case QV_RUN_DO_SWEEP:
-    qv_supervisor_sweep(run->supervisor, run->admission.job->job_id, NULL, on_swept, qv_run_ref(run));
+    qv_sweeper_start(&run->supervisor->place, run->admission.job->job_id, NULL, on_swept, qv_run_ref(run));
     break;
   case QV_RUN_DO_STORE: qv_job_link_store(run->link); break;
   case QV_RUN_DO_FAIL: qv_run_fail(run); break;
@@ -187,6 +190,7 @@ void qv_job_run_begin(QvSupervisor *supervisor, QvFetchedJob *fetched)
   g_queue_init(&run->events);
   fetched->caller = run;
   g_ptr_array_add(supervisor->runs, run);
+  supervisor->busy(supervisor);
   try_begin(run);
 }
 

@@ -247,3 +247,44 @@ void qv_sweep_order_clear(QvSweepOrder *order)
   qv_trial_images_clear(&order->trial);
   *order = (QvSweepOrder){0};
 }
+
+char *qv_backend_facts_format(const QvBackendFacts *facts, gsize *n)
+{
+  return dump(json_pack("{s:s,s:s,s:s}", "runtimeVersion", facts->runtime_version, "platform", facts->platform,
+                        "cgroup", facts->cgroup),
+              n);
+}
+
+QvBackendFacts *qv_backend_facts_parse(const char *text, gsize n, GError **error)
+{
+  json_error_t why = {0};
+  json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
+  const char *version, *platform, *cgroup;
+  QvBackendFacts *facts = NULL;
+  if (root != NULL && json_unpack_ex(root, &why, 0, "{s:s,s:s,s:s !}", "runtimeVersion", &version, "platform",
+                                     &platform, "cgroup", &cgroup) == 0)
+    facts = qv_backend_facts_copy(&(QvBackendFacts){(char *)version, (char *)platform, (char *)cgroup});
+  else
+    bad("facts of the backend", &why, error);
+  json_decref(root);
+  return facts;
+}
+
+QvBackendFacts *qv_backend_facts_copy(const QvBackendFacts *facts)
+{
+  QvBackendFacts *copy = g_new0(QvBackendFacts, 1);
+  copy->runtime_version = g_strdup(facts->runtime_version);
+  copy->platform = g_strdup(facts->platform);
+  copy->cgroup = g_strdup(facts->cgroup);
+  return copy;
+}
+
+void qv_backend_facts_free(QvBackendFacts *facts)
+{
+  if (facts == NULL)
+    return;
+  g_free(facts->runtime_version);
+  g_free(facts->platform);
+  g_free(facts->cgroup);
+  g_free(facts);
+}

@@ -3,8 +3,8 @@
  *
  *   start: settings > lock of the state folder > sweep and test of the backend (a
  *          process of its own) > worker > fetching
- *   problem: something of a sandbox may be left: fetch nothing, sweep every
- *          minute, go on when it is gone
+ *   gate:  what is wrong with the runner, and whether it fetches (gate.h); told in
+ *          the health record
  *   SIGTERM: drain; grace over or a second one: answer `shutdown`; later, or a
  *          third: leave without the answers that Valkey has not taken
  *   SIGHUP: keys and images again, all or nothing */
@@ -12,36 +12,43 @@
 
 #include <glib-unix.h>
 #include <signal.h>
-#include <sys/wait.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "queue/stores.h"
 #include "queue/subscriber.h"
 #include "runner/admitted.h"
+#include "runner/gate.h"
+#include "runner/health.h"
 #include "runner/job_run.h"
 #include "runner/settings.h"
 #include "runner/spawn.h"
 #include "runner/state_dir.h"
 #include "runner/sweep.h"
+#include "runner/sweeper.h"
 
 enum {
   LOCK_WAIT_MS = 100000,  /* job processes of a runner that was killed clean up, or die after 90 s */
-  SWEEP_AGAIN_MS = 60000,
   ABANDON_MS = 45000,     /* after `shutdown` was answered: a kill may take 30 s */
   QUIET_MS = 30000,       /* between two lines that say the same of Valkey */
   EXIT_FAILED = 1,
   EXIT_NOT_ROOT = 77,
 };
 
+#define INSECURE_BACKEND "docker-runc-insecure"
+
 typedef struct {
   QvSupervisor shared; /* first: the callbacks of job_run.c get this */
   GMainLoop *loop;
   QvAddress *address;
   QvSubscriber *cancels;
-  GPtrArray *problems;  /* of char *; empty: fetch */
-  guint again;          /* timer of the next sweep */
+  QvGate *gate;         /* NULL until the settings are known to be good */
+  QvHealthLoop *health; /* NULL until there is a worker */
+  QvBackendFacts *facts; /* NULL: the backend was not tried yet */
+  gint64 started_at;    /* Unix ms */
   guint stops;          /* SIGTERMs so far */
   guint grace;          /* timer */
   guint abandon;        /* timer */
@@ -78,87 +85,75 @@ gboolean qv_supervisor_image(QvSupervisor *supervisor, const QvImage *image, cha
   return TRUE;
 }
 
-/* ---- sweeping */
+/* ---- health */
 
-typedef struct {
-  QvSweepDone done;
-  gpointer data;
-  int *status; /* where the caller wants the exit status too */
-} Sweep;
-
-static void on_sweeper(GPid pid, int wait_status, gpointer data)
-{
-  Sweep *sweep = data;
-  int status = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : QV_SWEEP_UNUSABLE;
-  if (sweep->status != NULL)
-    *sweep->status = status;
-  sweep->done(status == QV_SWEEP_CLEAN, sweep->data);
-  g_free(sweep);
-}
-
-static void start_sweep(QvSupervisor *supervisor, const char *sandbox_id, const QvTrialImages *trial, int *status,
-                        QvSweepDone done, gpointer data)
-{
-  QvSweepOrder order = {.place = supervisor->place, .sandbox_id = (char *)sandbox_id};
-  if (trial != NULL)
-    order.trial = *trial;
-  g_autofree char *text = qv_sweep_order_format(&order);
-  g_autoptr(GError) error = NULL;
-  GPid pid;
-  if (!qv_spawn_role(QV_ROLE_SWEEP, text, NULL, 0, &pid, &error)) {
-    qv_log(QV_LOG_ERROR, "sweeper cannot be started", "error", error->message, NULL);
-    if (status != NULL)
-      *status = QV_SWEEP_UNUSABLE;
-    done(FALSE, data);
-    return;
-  }
-  Sweep *sweep = g_new0(Sweep, 1);
-  *sweep = (Sweep){.done = done, .data = data, .status = status};
-  g_child_watch_add(pid, on_sweeper, sweep);
-}
-
-void qv_supervisor_sweep(QvSupervisor *supervisor, const char *sandbox_id, const QvTrialImages *trial, QvSweepDone done,
-                         gpointer data)
-{
-  start_sweep(supervisor, sandbox_id, trial, NULL, done, data);
-}
-
-/* ---- problems */
-
-static gboolean on_again(gpointer data);
-
-static void on_swept_again(gboolean clean, gpointer data)
+static void touch(gpointer data)
 {
   Supervisor *self = data;
-  if (self->shared.draining)
-    return;
-  if (!clean) {
-    self->again = g_timeout_add(SWEEP_AGAIN_MS, on_again, self);
-    return;
-  }
-  g_ptr_array_set_size(self->problems, 0);
-  qv_logf(QV_LOG_INFO, "the problem is gone: fetching jobs again");
-  qv_worker_resume(self->shared.worker);
-}
-
-static gboolean on_again(gpointer data)
-{
-  Supervisor *self = data;
-  self->again = 0;
-  start_sweep(&self->shared, NULL, NULL, NULL, on_swept_again, self);
-  return G_SOURCE_REMOVE;
+  qv_health_loop_touch(self->health);
 }
 
 static void add_problem(gpointer supervisor, const char *text)
 {
   Supervisor *self = supervisor;
-  g_ptr_array_add(self->problems, g_strdup(text));
-  qv_log(QV_LOG_ERROR, "problem: something of a sandbox is left; no jobs are fetched until a sweep removes it", "sandbox",
-         text, NULL);
-  if (self->shared.worker != NULL)
-    qv_worker_pause(self->shared.worker);
-  if (self->again == 0)
-    self->again = g_timeout_add(SWEEP_AGAIN_MS, on_again, self);
+  qv_gate_leftover(self->gate, text);
+}
+
+static const char *runtime_name(const char *backend)
+{
+  if (strcmp(backend, "firecracker") == 0)
+    return "firecracker";
+  return strcmp(backend, INSECURE_BACKEND) == 0 ? "runc" : "runsc";
+}
+
+static void describe_images(const QvImagesLock *lock, QvHealth *health)
+{
+  gboolean files = qv_backend_takes_rootfs(health->backend);
+  health->images = g_new0(QvImageRef, lock->n + 1);
+  for (gsize i = 0; i < lock->n; i++) {
+    const QvImage *image = &lock->images[i];
+    if ((files && image->rootfs_file == NULL) || strcmp(image->platform, qv_settings_platform()) != 0)
+      continue;
+    health->images[health->images_n++] = (QvImageRef){.name = g_strdup(image->name), .digest = g_strdup(image->digest)};
+  }
+}
+
+static QvHealth *describe(gpointer user)
+{
+  Supervisor *self = user;
+  const QvConfig *config = self->shared.config;
+  const QvBackendFacts *facts = self->facts;
+  QvHealth *health = qv_health_new();
+  health->runner_id = g_strdup(self->shared.place.runner_id);
+  health->pool = g_strdup(config->pool);
+  health->version = g_strdup(QV_VERSION);
+  health->backend = g_strdup(config->backend);
+  health->runtime_name = g_strdup(runtime_name(config->backend));
+  health->runtime_version = facts != NULL ? g_strdup(facts->runtime_version) : NULL;
+  health->platform = g_strdup(facts != NULL ? facts->platform : "unknown");
+  health->cgroup = g_strdup(facts != NULL ? facts->cgroup : "unknown");
+  describe_images(self->shared.images, health);
+  qv_health_fill_host(health);
+  health->concurrency = config->concurrency;
+  health->busy = self->shared.runs->len;
+  health->started_at = self->started_at;
+  g_strfreev(health->problems);
+  health->problems = qv_problems_texts(qv_gate_problems(self->gate));
+  health->insecure = strcmp(config->backend, INSECURE_BACKEND) == 0;
+  return health;
+}
+
+static QvKey *signing_key(gpointer user)
+{
+  const Supervisor *self = user;
+  return qv_keyring_current(self->shared.ring);
+}
+
+static void on_clock(gint64 ahead_ms, gpointer user)
+{
+  Supervisor *self = user;
+  qv_gate_clock(self->gate, ahead_ms);
+  qv_gate_look_at_host(self->gate);
 }
 
 /* ---- the end */
@@ -203,7 +198,7 @@ static gboolean on_grace_over(gpointer data)
 static void begin_drain(Supervisor *self)
 {
   self->shared.draining = TRUE;
-  g_clear_handle_id(&self->again, g_source_remove);
+  qv_gate_shut(self->gate, "the runner ends: it takes no more jobs");
   qv_logf(QV_LOG_INFO, "draining: %u jobs in progress", self->shared.runs->len);
   qv_job_run_release_held(&self->shared);
   qv_worker_drain(self->shared.worker, on_drained, self);
@@ -261,11 +256,13 @@ static gboolean on_reload(gpointer data)
     qv_logf(QV_LOG_INFO, "keys and images were read again");
   else
     qv_log(QV_LOG_ERROR, "reload failed; the old keys and images stay in use", "error", error->message, NULL);
+  if (error != NULL)
+    qv_problems_set(qv_gate_problems(self->gate), QV_PROBLEM_RELOAD, NULL, error->message);
+  else
+    qv_problems_clear(qv_gate_problems(self->gate), QV_PROBLEM_RELOAD, NULL);
+  touch(self);
   /* Who has just removed by hand what was in the way need not wait. */
-  if (self->again != 0) {
-    g_source_remove(self->again);
-    on_again(self);
-  }
+  qv_gate_hurry(self->gate);
   return G_SOURCE_CONTINUE;
 }
 
@@ -350,23 +347,29 @@ static void start_worker(Supervisor *self)
   qv_log(QV_LOG_INFO, "runner is ready", "runnerId", self->shared.place.runner_id, "pool", config->pool, "backend",
          config->backend, "concurrency", concurrency, "valkey", qv_address_display(self->address), "version",
          QV_VERSION, NULL);
-  if (self->problems->len == 0)
-    qv_worker_resume(self->shared.worker);
+  static const QvHealthSource source = {.describe = describe, .key = signing_key, .clock = on_clock};
+  self->health = qv_health_loop_new(qv_worker_conn(self->shared.worker), self->shared.prefix,
+                                    self->shared.place.runner_id, &source, self);
+  qv_gate_attach(self->gate, self->shared.worker);
+  touch(self);
 }
 
 /* ---- start */
 
-static void on_first_sweep(gboolean clean, gpointer data)
+static void on_first_sweep(const QvSweepEnd *end, gpointer data)
 {
   Supervisor *self = data;
+  self->status = end->status;
   if (self->stops > 0)
     return;
-  if (!clean && self->status != QV_SWEEP_LEFT) {
+  if (end->status != QV_SWEEP_CLEAN && end->status != QV_SWEEP_LEFT) {
     g_main_loop_quit(self->loop);
     return;
   }
-  if (!clean)
+  if (end->status == QV_SWEEP_LEFT)
     add_problem(self, "of an earlier run");
+  if (end->facts != NULL)
+    self->facts = qv_backend_facts_copy(end->facts);
   self->status = 0;
   start_worker(self);
 }
@@ -382,19 +385,25 @@ static gboolean prepare(Supervisor *self, QvTrialImages *trial, GError **error)
   const QvConfig *config = self->shared.config;
   self->address = qv_settings_address(config, error);
   if (self->address == NULL || !qv_settings_memory_budget(config, &self->shared.memory_budget_mib, error) ||
-      !load(self, trial, error) || !qv_settings_place(config, &self->shared.place, error))
+      !load(self, trial, error) || !qv_state_dir_prepare(config->state_dir, error))
+    return FALSE;
+  /* The lock before the id: of two first starts only one makes it. */
+  self->shared.lock_fd = qv_state_dir_lock(config->state_dir, LOCK_WAIT_MS, error);
+  if (self->shared.lock_fd < 0 || !qv_settings_place(config, &self->shared.place, error))
     return FALSE;
   qv_settings_limits(config, &self->shared.limits);
   self->shared.prefix = qv_config_prefix(config->pool);
-  self->shared.lock_fd = qv_state_dir_lock(config->state_dir, LOCK_WAIT_MS, error);
-  return self->shared.lock_fd >= 0;
+  const QvLimits *job = &self->shared.limits.defaults;
+  self->gate = qv_gate_new(&self->shared.place, job->memory_mib + job->work_mib + QV_SANDBOX_TMP_MIB + QV_SANDBOX_HEADROOM_MIB,
+                           touch, self);
+  return TRUE;
 }
 
 static void run(Supervisor *self, const QvTrialImages *trial)
 {
   guint sources[] = {g_unix_signal_add(SIGTERM, on_stop, self), g_unix_signal_add(SIGINT, on_stop, self),
                      g_unix_signal_add(SIGHUP, on_reload, self)};
-  start_sweep(&self->shared, NULL, trial, &self->status, on_first_sweep, self);
+  qv_sweeper_start(&self->shared.place, NULL, trial, on_first_sweep, self);
   /* Where the sweeper could not even be started, the loop has been told to quit before it ran. */
   if (self->status == 0)
     g_main_loop_run(self->loop);
@@ -404,14 +413,15 @@ static void run(Supervisor *self, const QvTrialImages *trial)
 
 static void clear(Supervisor *self)
 {
-  g_clear_handle_id(&self->again, g_source_remove);
   g_clear_handle_id(&self->grace, g_source_remove);
   g_clear_handle_id(&self->abandon, g_source_remove);
   qv_subscriber_free(self->cancels);
+  qv_health_loop_free(self->health);
   qv_worker_free(self->shared.worker);
   g_ptr_array_unref(self->shared.runs);
   g_hash_table_unref(self->shared.admitted);
-  g_ptr_array_unref(self->problems);
+  qv_gate_free(self->gate);
+  qv_backend_facts_free(self->facts);
   if (self->shared.lock_fd >= 0)
     close(self->shared.lock_fd);
   g_clear_pointer(&self->address, qv_address_unref);
@@ -431,9 +441,9 @@ int qv_supervisor_main(const QvConfig *config)
     qv_logf(QV_LOG_ERROR, "the runner makes cgroups and namespaces: start it as root");
     return EXIT_NOT_ROOT;
   }
-  Supervisor self = {.shared = {.config = config, .lock_fd = -1, .released = maybe_leave, .problem = add_problem}};
+  Supervisor self = {.shared = {.config = config, .lock_fd = -1, .released = maybe_leave, .busy = touch, .problem = add_problem},
+                     .started_at = qv_clock_unix_ms()};
   self.loop = g_main_loop_new(NULL, FALSE);
-  self.problems = g_ptr_array_new_with_free_func(g_free);
   self.shared.runs = g_ptr_array_new_with_free_func(qv_job_run_free_func);
   self.shared.admitted = qv_admitted_new();
   self.shared.image_memory = qv_image_memory_new();

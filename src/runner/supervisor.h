@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The one process that talks to Valkey and holds the pool's keys. This header
  * is what its two halves share: supervisor.c owns the runner's life (start,
- * signals, reload, problems, drain), job_run.c owns the jobs in progress. */
+ * signals, reload, drain), job_run.c owns the jobs in progress. */
 #pragma once
 
 #include <glib.h>
@@ -32,6 +32,8 @@ typedef struct {
   gboolean draining;
   /* The last run is gone: the supervisor looks whether it may leave. */
   void (*released)(gpointer supervisor);
+  /* `runs` has one more or one less. */
+  void (*busy)(gpointer supervisor);
   /* TEXT: what is left of a sandbox. */
   void (*problem)(gpointer supervisor, const char *text);
 } QvSupervisor;
@@ -41,11 +43,6 @@ void qv_supervisor_policy(const QvSupervisor *supervisor, QvAdmissionPolicy *pol
 /* The image's file, its digest checked as far as the memory does not vouch for it; *PATH is NULL where the backend
  * takes none. Free with g_free. */
 gboolean qv_supervisor_image(QvSupervisor *supervisor, const QvImage *image, char **path, GError **error);
-
-/* Starts the sweep role; CLEAN: all that it was told went well. SANDBOX_ID and TRIAL (NULL: none) as in QvSweepOrder. */
-typedef void (*QvSweepDone)(gboolean clean, gpointer data);
-void qv_supervisor_sweep(QvSupervisor *supervisor, const char *sandbox_id, const QvTrialImages *trial, QvSweepDone done,
-                         gpointer data);
 
 /* main() of the supervisor: exit status. */
 int qv_supervisor_main(const QvConfig *config);

@@ -4,10 +4,21 @@
 
 #include "base/config.h"
 #include "base/error.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "runner/setup.h"
 #include "runner/spawn.h"
 #include "sandbox/backend.h"
+
+static gboolean say_facts(const QvBackend *backend, char *version, GError **error)
+{
+  QvBackendFacts facts = {.runtime_version = version,
+                          .platform = (char *)qv_backend_platform(backend),
+                          .cgroup = (char *)qv_backend_cgroup(backend)};
+  gsize n;
+  g_autofree char *text = qv_backend_facts_format(&facts, &n);
+  return qv_fd_write_all(QV_SPAWN_FD_FIRST, "supervisor", text, n, error);
+}
 
 static int sweep(const QvSweepOrder *order)
 {
@@ -21,12 +32,12 @@ static int sweep(const QvSweepOrder *order)
   gboolean clean = qv_backend_sweep(backend, order->sandbox_id, &report, &error);
   if (report.removed > 0)
     qv_logf(QV_LOG_INFO, "swept %u sandboxes that an earlier run left", report.removed);
-  if (!clean) {
+  int status = clean ? QV_SWEEP_CLEAN : QV_SWEEP_LEFT;
+  if (!clean)
     qv_log(QV_LOG_ERROR, "sweep failed", "error", error->message, NULL);
-    return QV_SWEEP_LEFT;
-  }
+  g_clear_error(&error);
   if (order->trial.digests == NULL || order->trial.digests[0] == NULL)
-    return QV_SWEEP_CLEAN;
+    return status;
   g_autofree char *version = NULL;
   QvBackendImages images = {.rootfs_file = order->trial.rootfs_file,
                             .digests = (const char *const *)order->trial.digests};
@@ -34,9 +45,13 @@ static int sweep(const QvSweepOrder *order)
     qv_log(QV_LOG_ERROR, "backend fails its test", "backend", order->place.backend, "error", error->message, NULL);
     return QV_SWEEP_UNUSABLE;
   }
+  if (!say_facts(backend, version, &error)) {
+    qv_log(QV_LOG_ERROR, "supervisor does not listen", "error", error->message, NULL);
+    return QV_SWEEP_UNUSABLE;
+  }
   qv_log(QV_LOG_INFO, "backend tried", "backend", order->place.backend, "runtime", version, "platform",
          qv_backend_platform(backend), "cgroup", qv_backend_cgroup(backend), NULL);
-  return QV_SWEEP_CLEAN;
+  return status;
 }
 
 int qv_sweep_main(const char *text)

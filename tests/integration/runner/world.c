@@ -571,3 +571,29 @@ void world_expect_clean(World *world)
     g_usleep(50000);
   }
 }
+
+QvHealth *world_health(World *world)
+{
+  g_autofree char *ids = qv_test_valkey_cli(world->valkey, "ZRANGE", PREFIX ":runners", "0", "-1", NULL);
+  g_strchomp(ids);
+  if (*ids == '\0' || strchr(ids, '\n') != NULL)
+    return NULL;
+  g_autofree char *key = g_strdup_printf(PREFIX ":health:%s", ids);
+  g_autofree char *text = qv_test_valkey_cli(world->valkey, "GET", key, NULL);
+  g_strchomp(text);
+  g_autoptr(GError) error = NULL;
+  QvHealth *health = qv_health_verify(text, strlen(text), world->ring, "default", ids, qv_clock_unix_ms(), NULL, &error);
+  return health;
+}
+
+QvHealth *world_await_health(World *world, gboolean (*test)(const QvHealth *health))
+{
+  gint64 end = qv_clock_mono_ms() + WORLD_DEADLINE_MS;
+  for (;; g_usleep(30000)) {
+    g_autoptr(QvHealth) health = world_health(world);
+    if (health != NULL && test(health))
+      return g_steal_pointer(&health);
+    if (qv_clock_mono_ms() > end)
+      fail_with_log(world, "the health record does not say what it should");
+  }
+}

@@ -6,6 +6,7 @@
 
 #include <glib.h>
 
+#include "protocol/health.h"
 #include "protocol/job.h"
 #include "protocol/result.h"
 #include "queue/producer.h"
@@ -82,5 +83,9 @@ GPid world_child(GPid parent, const char *word);
 
 /* Waits until no process, cgroup, folder of a sandbox and (unless keeps_input) no input chunk is left. */
 void world_expect_clean(World *world);
+/* The runner's health record, verified: NULL while there is none that counts. */
+QvHealth *world_health(World *world);
+/* Waits for a record that TEST says yes to. */
+QvHealth *world_await_health(World *world, gboolean (*test)(const QvHealth *health));
 /* valkey-cli as admin, for the few things that only an admin may. */
 gboolean world_key_exists(World *world, const char *key);

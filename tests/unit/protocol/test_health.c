@@ -10,7 +10,7 @@
 static json_t *health_body(void)
 {
   return t_json("{'v':1,'runnerId':'r1','pool':'default','version':'0.1.0','backend':'runsc',"
-                "'runtime':{'name':'runsc','version':'release-20240729.0'},'platform':'linux/amd64',"
+                "'runtime':{'name':'runsc','version':'release-20240729.0'},'platform':'systrap',"
                 "'images':[{'name':'base','digest':'" T_DIGEST "'}],'hostId':'" T_HEX64 "','kernel':'6.1.0','cgroup':'v2',"
                 "'concurrency':2,'busy':1,'startedAt':1699999000000,'at':1700000000000,'problems':['a sweep failed'],"
                 "'smoke':{'at':1699999999000,'passed':true,'probes':40,'failed':[],'requestId':null},'insecure':false}");
@@ -36,7 +36,7 @@ static void test_rows(void)
     { "v", "1", NULL }, { "v", "2", "v: " }, { "extra", "1", "not known" }, { "smoke", "null", NULL }, { "hostId", "null", NULL },
     { "hostId", "'x'", "hostId" }, { "runnerId", "'r2'", "runnerId" }, { "pool", "'other'", "pool" }, { "version", "''", "version" },
     { "version", "'a\\u001b[0m'", "version" }, { "backend", "'runc'", "backend" }, { "runtime.version", "null", NULL },
-    { "runtime.name", NULL, "runtime.name" }, { "runtime.more", "1", "runtime" }, { "platform", "'plan9'", "platform" },
+    { "runtime.name", NULL, "runtime.name" }, { "runtime.more", "1", "runtime" }, { "platform", "'linux/amd64'", "platform" },
     { "images", "[]", NULL }, { "images[0].digest", "'latest'", "images[0].digest" }, { "kernel", "null", "kernel" },
     { "cgroup", "1", "cgroup" }, { "concurrency", "0", "concurrency" }, { "busy", "-1", "busy" }, { "problems", "[]", NULL },
     { "problems", "['']", "problems" }, { "problems", "['a\\nb']", "problems" }, { "problems", "['\\u00fcber']", NULL },

@@ -104,6 +104,20 @@ static void test_sweep_order(void)
   g_assert_false(qv_sweep_order_parse("{}", &back, NULL));
 }
 
+static void test_backend_facts(void)
+{
+  QvBackendFacts facts = {(char *)"release-1", (char *)"systrap", (char *)"v2"};
+  gsize n;
+  g_autofree char *text = qv_backend_facts_format(&facts, &n);
+  g_autoptr(QvBackendFacts) back = qv_backend_facts_parse(text, n, NULL);
+  g_assert_cmpstr(back->runtime_version, ==, "release-1");
+  g_assert_cmpstr(back->platform, ==, "systrap");
+  g_assert_cmpstr(back->cgroup, ==, "v2");
+  g_autoptr(GError) error = NULL;
+  g_assert_null(qv_backend_facts_parse("{\"cgroup\":\"v2\"}", 15, &error));
+  g_assert_error(error, QV_ERROR, QV_ERROR_FORMAT);
+}
+
 /* ---- results */
 
 static const char *code_of(QvRunCause cause, const QvHostReport *host, const char *facts)
@@ -189,6 +203,7 @@ int main(int argc, char **argv)
   g_test_add_func("/setup/setup", test_setup);
   g_test_add_func("/setup/host", test_host);
   g_test_add_func("/setup/sweep-order", test_sweep_order);
+  g_test_add_func("/setup/backend-facts", test_backend_facts);
   g_test_add_func("/setup/results", test_results);
   return g_test_run();
 }

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Owns the life of a sweep process. What it says fits into its pipe, so that it is read when it has ended. */
+#include "runner/sweeper.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "runner/spawn.h"
+#include "runner/sweep.h"
+
+enum { FACTS_BYTES_MAX = 4096 };
+
+typedef struct {
+  QvSweeperDone done;
+  gpointer data;
+  int fd; /* what it says */
+} Sweeper;
+
+static QvBackendFacts *read_facts(int fd)
+{
+  g_autoptr(GError) error = NULL;
+  gsize n = 0;
+  g_autofree char *text = qv_fd_read_all(fd, "the sweeper", FACTS_BYTES_MAX, &n, &error);
+  if (text == NULL || n == 0)
+    return NULL;
+  QvBackendFacts *facts = qv_backend_facts_parse(text, n, &error);
+  if (facts == NULL)
+    qv_log(QV_LOG_ERROR, "sweeper says nothing that makes sense", "error", error->message, NULL);
+  return facts;
+}
+
+static void on_end(GPid pid, int wait_status, gpointer data)
+{
+  Sweeper *sweeper = data;
+  QvSweepEnd end = {.status = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : QV_SWEEP_UNUSABLE};
+  g_autoptr(QvBackendFacts) facts = end.status != QV_SWEEP_UNUSABLE ? read_facts(sweeper->fd) : NULL;
+  end.facts = facts;
+  sweeper->done(&end, sweeper->data);
+  close(sweeper->fd);
+  g_free(sweeper);
+}
+
+static gboolean spawn(const char *order, int *fd, GPid *pid, GError **error)
+{
+  int ends[2];
+  if (!qv_fd_pipe(ends, error))
+    return FALSE;
+  gboolean started = qv_spawn_role(QV_ROLE_SWEEP, order, &ends[1], 1, pid, error);
+  close(ends[1]);
+  if (started)
+    *fd = ends[0];
+  else
+    close(ends[0]);
+  return started;
+}
+
+void qv_sweeper_start(const QvPlace *place, const char *sandbox_id, const QvTrialImages *trial, QvSweeperDone done,
+                      gpointer data)
+{
+  QvSweepOrder order = {.place = *place, .sandbox_id = (char *)sandbox_id};
+  if (trial != NULL)
+    order.trial = *trial;
+  g_autofree char *text = qv_sweep_order_format(&order);
+  g_autoptr(GError) error = NULL;
+  int fd = -1;
+  GPid pid;
+  if (!spawn(text, &fd, &pid, &error)) {
+    qv_log(QV_LOG_ERROR, "sweeper cannot be started", "error", error->message, NULL);
+    done(&(QvSweepEnd){.status = QV_SWEEP_UNUSABLE}, data);
+    return;
+  }
+  Sweeper *sweeper = g_new0(Sweeper, 1);
+  *sweeper = (Sweeper){.done = done, .data = data, .fd = fd};
+  g_child_watch_add(pid, on_end, sweeper);
+}
