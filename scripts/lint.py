@@ -29,6 +29,7 @@ ARROWS = {
     "images": {"protocol", "format", "base"},
     "entry": {"format", "base"},
     "client": {"queue", "protocol", "format", "base"},
+    "egress": {"queue", "protocol", "format", "base"},
     "runner": {"sandbox", "images", "queue", "protocol", "format", "base"},
     "cli": {"client", "images", "queue", "protocol", "format", "base"},
 }
