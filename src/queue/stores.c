@@ -153,7 +153,7 @@ void qv_replay_guard_take(QvConn *conn, const char *prefix, const char *job_id, 
   guard_send(g);
 }
 
-/* Two commands with one end: cancel, health. An answer "not now" may let the second overtake the first. */
+/* Two commands with one end: cancel, egress, health. An answer "not now" may let the second overtake the first. */
 
 typedef struct {
   QvDoneFunc done;
@@ -212,6 +212,36 @@ guint64 qv_cancel_get(QvConn *conn, const char *prefix, const char *job_id, gint
   g_autofree char *key = record_key(prefix, "cancel", job_id);
   const char *argv[] = { "GETRANGE", key, "0", RECORD_END };
   return send_call(conn, deadline_ms, G_N_ELEMENTS(argv), argv, NULL, NULL, func, user);
+}
+
+/* Egress tokens */
+
+char *qv_egress_channel(const char *prefix)
+{
+  return g_strconcat(prefix, ":egress", NULL);
+}
+
+char *qv_egress_usage_channel(const char *prefix)
+{
+  return g_strconcat(prefix, ":egress-usage", NULL);
+}
+
+guint64 qv_egress_token_put(QvConn *conn, const char *prefix, const char *hash, const char *record, gsize len,
+                            gint64 ttl_ms, gint64 deadline_ms, QvDoneFunc func, gpointer user)
+{
+  g_autofree char *key = record_key(prefix, "egress", hash), *ttl = number(MAX(ttl_ms, 1));
+  const char *argv[] = { "SET", key, record, "PX", ttl };
+  gsize lens[] = { 3, strlen(key), len, 2, strlen(ttl) };
+  return send_call(conn, deadline_ms, G_N_ELEMENTS(argv), argv, lens, func, NULL, user);
+}
+
+void qv_egress_token_revoke(QvConn *conn, const char *prefix, const char *hash, gint64 deadline_ms, QvDoneFunc func,
+                            gpointer user)
+{
+  g_autofree char *key = record_key(prefix, "egress", hash), *channel = qv_egress_channel(prefix);
+  Pair *pair = pair_new(func, user);
+  qv_conn_sendl(conn, QV_SEND_AGAIN, deadline_ms, on_half, pair, "UNLINK", key, NULL);
+  qv_conn_sendl(conn, QV_SEND_AGAIN, deadline_ms, on_half, pair, "PUBLISH", channel, hash, NULL);
 }
 
 /* Health */

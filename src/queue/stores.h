@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Our own keys, outside BullMQ's: blob chunks, replay guard, cancel, health.
- * Sections 2.1, 2.3, 3 and 8 of protocol.md. All are tried until they are answered
+/* Our own keys, outside BullMQ's: blob chunks, replay guard, cancel, egress tokens, health.
+ * Sections 2.1, 2.3, 3, 7 and 8 of protocol.md. All are tried until they are answered
  * or deadline_ms (0: none) has passed; each returns an id for qv_conn_cancel
  * unless it says void. */
 #pragma once
@@ -40,6 +40,17 @@ guint64 qv_cancel_get(QvConn *conn, const char *prefix, const char *job_id, gint
                       gpointer user);
 /* "<prefix>:cancel", for a QvSubscriber. */
 char *qv_cancel_channel(const char *prefix);
+
+/* SET <prefix>:egress:<hash> to the record of an egress token (hash: 64 hex digits). */
+guint64 qv_egress_token_put(QvConn *conn, const char *prefix, const char *hash, const char *record, gsize len,
+                            gint64 ttl_ms, gint64 deadline_ms, QvDoneFunc func, gpointer user);
+/* UNLINK of it, and PUBLISH of the hash on <prefix>:egress; that it is gone already is no error. Not both may be
+ * cancelled: the token is to go. */
+void qv_egress_token_revoke(QvConn *conn, const char *prefix, const char *hash, gint64 deadline_ms, QvDoneFunc func,
+                            gpointer user);
+/* "<prefix>:egress" and "<prefix>:egress-usage", for a QvSubscriber. */
+char *qv_egress_channel(const char *prefix);
+char *qv_egress_usage_channel(const char *prefix);
 
 /* SET <prefix>:health:<runner_id> PX 90000 and ZADD <prefix>:runners at_ms runner_id. */
 void qv_health_put(QvConn *conn, const char *prefix, const char *runner_id, gint64 at_ms, const char *envelope,

@@ -26,11 +26,13 @@ enum {
 
 /* X(NAME, senders, cap in bytes): payload
  * SETUP       JSON, setup.h: what the job process must do
- * KEYS        32 bytes each: the derived keys of base, overlay (zeros: none) and result, the salt of result
+ * KEYS        32 bytes each: the derived keys of base, overlay (zeros: none) and result, the salt of result; then the
+ *             egress token, 43 bytes and a NUL (zeros: none)
  * CHUNK       u32 0 base or 1 overlay, u32 index, the sealed chunk as it came from Valkey
  * GRANT       u32: this many more PAYLOAD frames may be sent
  * STOP        kill the sandbox, report what there is
  * DISCARD     no report is wanted: clean up and exit
+ * END_EGRESS  setup is over, or its time is: cut the way to the proxy
  * CREDIT      u32: this many more CHUNK frames are welcome
  * STARTED     the sandbox runs
  * INPUT_DONE  every byte of the input went into the sandbox
@@ -46,11 +48,12 @@ enum {
  *             reading, kill the sandbox */
 #define QV_IPC_MESSAGES(X) \
   X(SETUP, QV_IPC_FROM_SUPERVISOR, QV_IPC_JSON_MAX) \
-  X(KEYS, QV_IPC_FROM_SUPERVISOR, 128) \
+  X(KEYS, QV_IPC_FROM_SUPERVISOR, 172) \
   X(CHUNK, QV_IPC_FROM_SUPERVISOR, QV_IPC_SEALED_MAX) \
   X(GRANT, QV_IPC_FROM_SUPERVISOR, 4) \
   X(STOP, QV_IPC_FROM_SUPERVISOR, 0) \
   X(DISCARD, QV_IPC_FROM_SUPERVISOR, 0) \
+  X(END_EGRESS, QV_IPC_FROM_SUPERVISOR, 0) \
   X(CREDIT, QV_IPC_FROM_JOB, 4) \
   X(STARTED, QV_IPC_FROM_JOB, 0) \
   X(INPUT_DONE, QV_IPC_FROM_JOB, 0) \

@@ -19,8 +19,10 @@
 #include "base/random.h"
 #include "protocol/entry_request.h"
 #include "runner/channel.h"
+#include "runner/egress.h"
 #include "runner/job_input.h"
 #include "runner/job_output.h"
+#include "runner/relay.h"
 #include "runner/setup.h"
 #include "runner/spawn.h"
 #include "sandbox/backend.h"
@@ -38,6 +40,8 @@ typedef struct {
   gboolean has_keys;
   QvBackend *backend;
   QvSandbox *sandbox;
+  QvRelay *relay;        /* the sandbox's way to the proxy; NULL: none, or closed for good */
+  gboolean networked;    /* or its network, not cut yet */
   QvJobInput *input;
   QvJobOutput *output;
   QvBlobWriter *sealer;  /* of the payload; NULL: none or not yet */
@@ -73,6 +77,28 @@ static void trouble(Job *job, const char *code, const char *text)
   qv_channel_send(job->supervisor, QV_IPC_TROUBLE, code, code_n, bytes);
 }
 
+/* ---- the way to the proxy */
+
+/* What is open is cut here and now, whatever becomes of the token elsewhere. */
+static void end_egress(Job *job)
+{
+  g_clear_pointer(&job->relay, qv_relay_close);
+  explicit_bzero(job->keys.egress_token, sizeof job->keys.egress_token);
+}
+
+static gboolean start_egress(Job *job, GError **error)
+{
+  const QvSetup *setup = job->setup;
+  if (setup->egress_proxy == NULL)
+    return TRUE;
+  job->networked = qv_egress_by_network(setup->place.backend);
+  if (job->networked)
+    return TRUE;
+  g_autofree char *path = qv_egress_socket_path(setup->place.state_dir, setup->job->job_id);
+  job->relay = qv_relay_open(path, setup->egress_proxy, error);
+  return job->relay != NULL;
+}
+
 /* ---- the end of the sandbox */
 
 static void remove_sandbox(Job *job)
@@ -80,6 +106,7 @@ static void remove_sandbox(Job *job)
   if (job->removed)
     return;
   g_clear_handle_id(&job->remove, g_source_remove);
+  end_egress(job);
   g_autoptr(GError) error = NULL;
   gboolean clean = job->sandbox == NULL || qv_sandbox_kill(job->sandbox, &error);
   job->removed = TRUE;
@@ -144,6 +171,20 @@ static void end_run(Job *job, QvHostEnd end)
   maybe_leave(job);
 }
 
+/* Setup is over and the run goes on: a network that cannot be taken away ends it. */
+static void end_setup(Job *job)
+{
+  end_egress(job);
+  if (!job->networked || job->sandbox == NULL || job->removed)
+    return;
+  job->networked = FALSE;
+  g_autoptr(GError) error = NULL;
+  if (qv_sandbox_cut_network(job->sandbox, &error))
+    return;
+  trouble(job, "sandbox_failed", error->message);
+  end_run(job, QV_HOST_STOPPED);
+}
+
 /* ---- payload out */
 
 static void send_payload(Job *job)
@@ -184,6 +225,7 @@ static void on_verdict(QvUnpackVerdict verdict, const char *text, gpointer data)
     job->end = QV_HOST_COMPLETE;
     job->waiting_facts = TRUE;
     g_clear_handle_id(&job->drain, g_source_remove);
+    end_egress(job);
     read_usage(job);
     return;
   }
@@ -194,7 +236,10 @@ static void on_verdict(QvUnpackVerdict verdict, const char *text, gpointer data)
 
 static void on_progress(guint32 members, gpointer data)
 {
-  qv_channel_send_u32(((Job *)data)->supervisor, QV_IPC_PROGRESS, members);
+  Job *job = data;
+  if (members > 0) /* setup.json is the first one */
+    end_setup(job);
+  qv_channel_send_u32(job->supervisor, QV_IPC_PROGRESS, members);
 }
 
 static void on_facts(GBytes *facts, gpointer data)
@@ -237,6 +282,7 @@ static void on_sandbox(QvSandbox *sandbox, QvSandboxEvent event, gpointer data)
     end_run(job, QV_HOST_PIDS);
     break;
   case QV_SANDBOX_EXITED:
+    end_egress(job);
     if (qv_sandbox_failure(sandbox) != NULL) {
       trouble(job, "sandbox_failed", qv_sandbox_failure(sandbox));
       end_run(job, QV_HOST_STOPPED);
@@ -287,7 +333,11 @@ static gboolean start_sandbox(Job *job, GError **error)
   job->backend = qv_place_open(&job->setup->place, error);
   if (job->backend == NULL)
     return FALSE;
+  g_autofree char *egress_socket =
+    job->relay != NULL ? qv_egress_socket_path(job->setup->place.state_dir, of->job_id) : NULL;
   QvSandboxRequest request = {.sandbox_id = of->job_id,
+                              .egress_socket = egress_socket,
+                              .egress_network = job->networked ? job->setup->place.egress_network : NULL,
                               .rootfs_file = job->setup->rootfs_file,
                               .image_digest = job->setup->image_digest,
                               .limits = {.memory_mib = of->limits.memory_mib,
@@ -304,7 +354,13 @@ static gboolean start_pipes(Job *job, GError **error)
   static const QvJobOutputEvents output = {.verdict = on_verdict, .progress = on_progress, .report = on_facts};
   guint8 key[QV_STREAM_KEY_BYTES];
   qv_random_bytes(key, sizeof key);
-  QvSecret *request = qv_entry_request_format(job->setup->job, key, NULL, FALSE, error);
+  QvEntryProxy proxy = {.token = job->keys.egress_token,
+                        .address = job->networked ? job->setup->egress_proxy : NULL,
+                        .socket = job->networked ? NULL : QV_CONTAINER_EGRESS_SOCKET,
+                        .ca_pem = job->setup->ca_pem};
+  gboolean egress = job->setup->egress_proxy != NULL;
+  QvSecret *request =
+    qv_entry_request_format(job->setup->job, key, egress ? &proxy : NULL, FALSE, error);
   if (request != NULL) {
     job->input = qv_job_input_new(qv_sandbox_take_stdin(job->sandbox), request, job->setup->job, &job->keys, &input,
                                   job);
@@ -317,7 +373,7 @@ static gboolean start_pipes(Job *job, GError **error)
 static void start(Job *job)
 {
   g_autoptr(GError) error = NULL;
-  if (start_sandbox(job, &error) && start_pipes(job, &error))
+  if (start_egress(job, &error) && start_sandbox(job, &error) && start_pipes(job, &error))
     return;
   trouble(job, "sandbox_failed", error->message);
   end_run(job, QV_HOST_STOPPED);
@@ -335,7 +391,8 @@ static gboolean on_frame(QvIpcType type, const guint8 *payload, gsize n, gpointe
     job->setup = qv_setup_parse((const char *)payload, n, error);
     return job->setup != NULL;
   case QV_IPC_KEYS:
-    if (n != sizeof job->keys || job->setup == NULL || job->has_keys)
+    if (n != sizeof job->keys || job->setup == NULL || job->has_keys ||
+        payload[n - 1] != '\0' || (payload[offsetof(QvJobKeys, egress_token)] != '\0') != (job->setup->egress_proxy != NULL))
       break;
     memcpy(&job->keys, payload, n);
     job->has_keys = TRUE;
@@ -351,6 +408,9 @@ static gboolean on_frame(QvIpcType type, const guint8 *payload, gsize n, gpointe
     return TRUE;
   case QV_IPC_STOP:
     end_run(job, QV_HOST_STOPPED);
+    return TRUE;
+  case QV_IPC_END_EGRESS:
+    end_setup(job);
     return TRUE;
   case QV_IPC_DISCARD:
     job->discard = TRUE;
@@ -385,6 +445,7 @@ int qv_job_main(void)
   g_main_loop_run(job.loop);
   g_clear_handle_id(&job.drain, g_source_remove);
   g_clear_handle_id(&job.remove, g_source_remove);
+  qv_relay_close(job.relay);
   qv_job_output_free(job.output);
   qv_job_input_free(job.input);
   qv_sandbox_free(job.sandbox);

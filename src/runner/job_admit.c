@@ -91,7 +91,7 @@ void qv_run_admit(QvJobRun *run)
     qv_log(QV_LOG_ERROR, "image cannot be used", "jobId", run->id, "error", error->message, NULL);
     qv_run_interrupt(run, QV_RUN_CAUSE_IMAGE_FAILED);
   }
-  qv_run_feed_type(run, QV_RUN_EVENT_ADMITTED);
+  qv_run_feed(run, (QvRunEvent){.type = QV_RUN_EVENT_ADMITTED, .egress = run->admission.job->egress[0] != NULL});
 }
 
 /* ---- cancel */

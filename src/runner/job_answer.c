@@ -49,6 +49,8 @@ void qv_run_finish(QvJobRun *run)
                     .cause = run->state.cause,
                     .host = run->state.reported ? &run->host : NULL,
                     .facts = run->state.reported ? run->facts : NULL,
+                    .usage = run->usage,
+                    .token_hash = run->token_hash,
                     .result_salt = run->result_salt,
                     .started_at = run->started_at,
                     .finished_at = qv_clock_unix_ms(),

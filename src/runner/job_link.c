@@ -352,6 +352,12 @@ void qv_job_link_discard(QvJobLink *link)
     qv_channel_send(link->channel, QV_IPC_DISCARD, NULL, 0, NULL);
 }
 
+void qv_job_link_end_egress(QvJobLink *link)
+{
+  if (link->channel != NULL)
+    qv_channel_send(link->channel, QV_IPC_END_EGRESS, NULL, 0, NULL);
+}
+
 void qv_job_link_kill(QvJobLink *link)
 {
   if (link->child != 0)

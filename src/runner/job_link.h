@@ -43,6 +43,7 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvJobLink, qv_job_link_free)
 
 void qv_job_link_store(QvJobLink *link); /* payload chunks are welcome; `received` and `stored` follow */
 void qv_job_link_stop(QvJobLink *link);
+void qv_job_link_end_egress(QvJobLink *link); /* the job process cuts the sandbox's way to the proxy */
 void qv_job_link_discard(QvJobLink *link);
 void qv_job_link_kill(QvJobLink *link);
 /* Payload chunks are on their way to Valkey: it is not the job process that keeps us waiting. */

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/hex.h"
 #include "base/log.h"
+#include "protocol/egress_token.h"
 
 enum { TREE_HEX_N = 64 };
 
@@ -119,6 +120,9 @@ static char *sign(const QvJobResult *in, QvRunEnd end, const QvEntryFacts *facts
   }
   if (facts != NULL && in->host->payload_bytes > 0)
     result->payload = describe(in, tree);
+  if (in->usage != NULL && !qv_token_usage_parse(g_bytes_get_data(in->usage, NULL), g_bytes_get_size(in->usage),
+                                                 in->token_hash, result, error))
+    return NULL;
   qv_result_apply(result, in->job, &run);
   *status = qv_status_text(result->status);
   *code = qv_code_text(result->code);

@@ -19,6 +19,8 @@ typedef struct {
   QvRunCause cause;
   const QvHostReport *host; /* NULL: the job process told nothing */
   GBytes *facts;            /* REPORT as unpack wrote it, or NULL: claims of a process that read hostile bytes */
+  GBytes *usage;            /* the proxy's account of the token TOKEN_HASH, or NULL */
+  const char *token_hash;
   const guint8 *result_salt;
   gint64 started_at;        /* Unix ms */
   gint64 finished_at;

@@ -24,9 +24,13 @@ void qv_run_unref(QvJobRun *run)
     return;
   g_clear_handle_id(&run->wall, g_source_remove);
   g_clear_handle_id(&run->overdue, g_source_remove);
+  g_clear_handle_id(&run->token_timer, g_source_remove);
+  g_clear_handle_id(&run->usage_timer, g_source_remove);
   qv_job_link_free(run->link);
   qv_admission_clear(&run->admission);
   g_clear_pointer(&run->facts, g_bytes_unref);
+  g_clear_pointer(&run->usage, g_bytes_unref);
+  explicit_bzero(run->token, sizeof run->token);
   g_queue_clear_full(&run->events, g_free);
   g_free(run->rootfs_file);
   g_free(run->image_digest);
@@ -80,6 +84,8 @@ static void act(QvJobRun *run, QvRunAction action)
   case QV_RUN_DO_ARM_WALL: qv_run_arm_wall(run); break;
   case QV_RUN_DO_ADMIT: qv_run_admit(run); break;
   case QV_RUN_DO_ASK_CANCEL: qv_run_ask_cancel(run); break;
+  case QV_RUN_DO_GRANT: qv_run_grant(run); break;
+  case QV_RUN_DO_REVOKE: qv_run_revoke(run); break;
   case QV_RUN_DO_SPAWN: qv_run_spawn(run); break;
   case QV_RUN_DO_STOP:
     qv_run_arm_overdue(run);

@@ -15,6 +15,9 @@ void qv_job_run_lock_lost(QvSupervisor *supervisor, QvFetchedJob *fetched, const
 /* Somebody says that its cancel key is set: it is read and verified. JOB_ID NULL: any of them. */
 void qv_job_run_look_for_cancel(QvSupervisor *supervisor, const char *job_id);
 
+/* A proxy's account of some job's token (TEXT of N bytes, hostile) came. */
+void qv_job_run_egress_usage(QvSupervisor *supervisor, const char *text, gsize n);
+
 /* Every job in progress gets the event; those held back go to the queue again. */
 void qv_job_run_interrupt_all(QvSupervisor *supervisor, QvRunCause cause);
 void qv_job_run_release_held(QvSupervisor *supervisor);

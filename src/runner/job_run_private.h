@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One job in progress, as its four files share it: job_run.c feeds the step
+/* One job in progress, as its files share it: job_run.c feeds the step
  * function and carries out what it says; job_admit.c claims, admits and reads
- * the cancel key; job_watch.c has the job process and its clocks; job_answer.c
+ * the cancel key; job_watch.c has the job process and its clocks; job_egress.c has the token; job_answer.c
  * answers and tidies up. What may come back after a job is done (a reply of
  * Valkey, a sweeper) holds a reference; the step function makes nothing of it then. */
 #pragma once
 
 #include "protocol/crypto.h"
+#include "protocol/egress_token.h"
 #include "runner/job_link.h"
 #include "runner/job_run.h"
 
@@ -31,6 +32,11 @@ struct QvJobRun {
   gint64 started_at;      /* Unix ms */
   gint64 started_mono;
   guint wall, overdue;    /* timer sources */
+  char token[QV_TOKEN_LEN + 1];  /* wiped once it is taken back */
+  char token_hash[65];    /* "": there was none */
+  guint64 grant;          /* command under way, holds a reference; 0: none */
+  guint token_timer, usage_timer; /* timer sources */
+  GBytes *usage;          /* the proxy's account, valid; NULL: none */
   guint unlinks;          /* blobs still to be unlinked */
 };
 
@@ -49,6 +55,8 @@ void qv_run_claim(QvJobRun *run);
 void qv_run_arm_wall(QvJobRun *run);
 void qv_run_admit(QvJobRun *run);
 void qv_run_ask_cancel(QvJobRun *run);
+void qv_run_grant(QvJobRun *run);
+void qv_run_revoke(QvJobRun *run);
 void qv_run_spawn(QvJobRun *run);
 void qv_run_fail(QvJobRun *run);
 void qv_run_finish(QvJobRun *run);

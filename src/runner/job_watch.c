@@ -28,7 +28,13 @@ static void on_input_done(gpointer data)
   say_progress(data, TRUE, 0);
 }
 
-static void on_progress(guint32 members, gpointer data) { say_progress(data, TRUE, members); }
+static void on_progress(guint32 members, gpointer data)
+{
+  QvJobRun *run = data;
+  if (members > 0) /* setup.json comes first where there is a setup */
+    qv_run_feed_type(run, QV_RUN_EVENT_SETUP_OVER);
+  say_progress(run, TRUE, members);
+}
 
 static void on_trouble(const char *code, const char *text, gpointer data)
 {
@@ -114,9 +120,14 @@ void qv_run_spawn(QvJobRun *run)
   say_progress(run, FALSE, 0);
   QvSetup setup = {.place = supervisor->place, .job = run->admission.job, .rootfs_file = run->rootfs_file,
                    .image_digest = run->image_digest};
+  if (run->state.egress) {
+    setup.egress_proxy = supervisor->config->egress_proxy;
+    setup.ca_pem = supervisor->ca_pem;
+  }
   QvJobKeys keys;
   qv_random_bytes(run->result_salt, sizeof run->result_salt);
   qv_job_keys_derive(job, run->admission.key, run->result_salt, &keys);
+  memcpy(keys.egress_token, run->token, sizeof keys.egress_token);
   QvJobLinkOptions options = {.conn = qv_run_conn(run),
                               .prefix = supervisor->prefix,
                               .lock_fd = supervisor->lock_fd,

@@ -24,10 +24,19 @@ static void add(QvRunActions *out, QvRunAction action)
 
 static void settle(QvRun *run, QvRunActions *out)
 {
-  if (run->phase != QV_RUN_CLEARING || run->owes_unlink || run->process || run->sandbox)
+  if (run->phase != QV_RUN_CLEARING || run->owes_unlink || run->owes_revoke || run->process ||
+      run->sandbox)
     return;
   run->phase = QV_RUN_DONE;
   add(out, QV_RUN_DO_RELEASE);
+}
+
+static void take_back(QvRun *run, QvRunActions *out)
+{
+  if (!run->owes_revoke || run->revoking)
+    return;
+  run->revoking = TRUE;
+  add(out, QV_RUN_DO_REVOKE);
 }
 
 /* The answer is given, or never will be: what is left is to tidy up. */
@@ -56,6 +65,10 @@ static void finish(QvRun *run, QvRunActions *out)
 {
   if (run->voided) {
     clear(run, out);
+    return;
+  }
+  if (run->egress && !run->accounted) {
+    run->phase = QV_RUN_ACCOUNTING;
     return;
   }
   run->phase = QV_RUN_ANSWERING;
@@ -111,7 +124,7 @@ static void on_claim(QvRun *run, gboolean won, QvRunActions *out)
   add(out, QV_RUN_DO_ADMIT);
 }
 
-static void on_admitted(QvRun *run, QvRunActions *out)
+static void on_admitted(QvRun *run, gboolean egress, QvRunActions *out)
 {
   if (run->phase != QV_RUN_ADMITTING)
     return;
@@ -120,17 +133,46 @@ static void on_admitted(QvRun *run, QvRunActions *out)
     return;
   }
   run->phase = QV_RUN_ASKING;
+  run->egress = egress;
+  run->accounted = !egress;
   add(out, QV_RUN_DO_ASK_CANCEL);
+}
+
+static void spawn(QvRun *run, QvRunActions *out)
+{
+  run->phase = QV_RUN_RUNNING;
+  run->process = TRUE;
+  run->sandbox = TRUE;
+  add(out, QV_RUN_DO_SPAWN);
 }
 
 static void on_no_cancel(QvRun *run, QvRunActions *out)
 {
   if (run->phase != QV_RUN_ASKING)
     return;
-  run->phase = QV_RUN_RUNNING;
-  run->process = TRUE;
-  run->sandbox = TRUE;
-  add(out, QV_RUN_DO_SPAWN);
+  if (!run->egress) {
+    spawn(run, out);
+    return;
+  }
+  /* Owed from here on: that no answer came does not say that it was not written. */
+  run->phase = QV_RUN_GRANTING;
+  run->owes_revoke = TRUE;
+  add(out, QV_RUN_DO_GRANT);
+}
+
+static void on_revoked(QvRun *run, QvRunActions *out)
+{
+  if (!run->revoking)
+    return;
+  run->revoking = run->owes_revoke = FALSE;
+  settle(run, out);
+}
+
+static void on_usage(QvRun *run, QvRunActions *out)
+{
+  run->accounted = TRUE;
+  if (run->phase == QV_RUN_ACCOUNTING)
+    finish(run, out);
 }
 
 static void on_interrupt(QvRun *run, QvRunCause cause, QvRunActions *out)
@@ -142,12 +184,16 @@ static void on_interrupt(QvRun *run, QvRunCause cause, QvRunActions *out)
       run->cause = cause;
     break;
   case QV_RUN_ASKING:
+  case QV_RUN_GRANTING:
     run->cause = cause;
+    run->accounted = TRUE; /* nobody has had the token */
+    take_back(run, out);
     finish(run, out);
     break;
   case QV_RUN_RUNNING:
     run->cause = cause;
     run->phase = QV_RUN_STOPPING;
+    take_back(run, out);
     stop(run, out);
     break;
   default: /* the first cause decides; after the report none does */
@@ -168,11 +214,14 @@ static void on_lock_lost(QvRun *run, QvRunActions *out)
     run->cause = QV_RUN_CAUSE_LOCK_LOST;
     clear(run, out);
     break;
+  case QV_RUN_GRANTING:
   case QV_RUN_RUNNING:
   case QV_RUN_STOPPING:
   case QV_RUN_STORING:
+  case QV_RUN_ACCOUNTING:
     run->voided = TRUE;
     run->cause = QV_RUN_CAUSE_LOCK_LOST;
+    take_back(run, out);
     stop(run, out);
     if (run->process)
       add(out, QV_RUN_DO_DISCARD);
@@ -191,6 +240,7 @@ static void on_report(QvRun *run, QvRunActions *out)
     return;
   run->reported = TRUE;
   run->phase = QV_RUN_STORING;
+  take_back(run, out);
   add(out, QV_RUN_DO_STORE);
 }
 
@@ -216,6 +266,7 @@ static void on_exited(QvRun *run, QvRunActions *out)
   if (!run->process)
     return;
   run->process = FALSE;
+  take_back(run, out);
   if (run->sandbox && !run->sweeping) {
     run->sweeping = TRUE;
     add(out, QV_RUN_DO_SWEEP);
@@ -256,11 +307,40 @@ static void on_abandon(QvRun *run, QvRunActions *out)
     return;
   if (run->phase != QV_RUN_CLEARING)
     run->voided = TRUE;
+  take_back(run, out);
   stop(run, out);
   if (run->process)
     add(out, QV_RUN_DO_DISCARD);
-  run->owes_unlink = FALSE; /* the chunks have a TTL */
+  run->owes_unlink = run->owes_revoke = FALSE; /* chunks and token have a TTL */
   clear(run, out);
+}
+
+static void on_unlinked(QvRun *run, QvRunActions *out)
+{
+  if (!run->unlinking)
+    return;
+  run->unlinking = run->owes_unlink = FALSE;
+  settle(run, out);
+}
+
+static void on_gone(QvRun *run, QvRunActions *out)
+{
+  if (!run->process)
+    return;
+  run->sandbox = FALSE;
+  settle(run, out);
+}
+
+static void on_egress(QvRun *run, QvRunEventType type, QvRunActions *out)
+{
+  if (type == QV_RUN_EVENT_GRANTED && run->phase == QV_RUN_GRANTING)
+    spawn(run, out);
+  else if (type == QV_RUN_EVENT_SETUP_OVER && run->phase == QV_RUN_RUNNING)
+    take_back(run, out);
+  else if (type == QV_RUN_EVENT_REVOKED)
+    on_revoked(run, out);
+  else if (type == QV_RUN_EVENT_USAGE)
+    on_usage(run, out);
 }
 
 QvRunActions qv_run_step(QvRun *run, const QvRunEvent *event)
@@ -275,7 +355,7 @@ QvRunActions qv_run_step(QvRun *run, const QvRunEvent *event)
     on_claim(run, event->type == QV_RUN_EVENT_CLAIM_WON, &out);
     break;
   case QV_RUN_EVENT_ADMITTED:
-    on_admitted(run, &out);
+    on_admitted(run, event->egress, &out);
     break;
   case QV_RUN_EVENT_REFUSED:
     if (run->phase == QV_RUN_ADMITTING)
@@ -283,6 +363,12 @@ QvRunActions qv_run_step(QvRun *run, const QvRunEvent *event)
     break;
   case QV_RUN_EVENT_NO_CANCEL:
     on_no_cancel(run, &out);
+    break;
+  case QV_RUN_EVENT_GRANTED:
+  case QV_RUN_EVENT_SETUP_OVER:
+  case QV_RUN_EVENT_REVOKED:
+  case QV_RUN_EVENT_USAGE:
+    on_egress(run, event->type, &out);
     break;
   case QV_RUN_EVENT_INTERRUPT:
     on_interrupt(run, event->cause, &out);
@@ -306,16 +392,10 @@ QvRunActions qv_run_step(QvRun *run, const QvRunEvent *event)
     on_answered(run, event->type == QV_RUN_EVENT_ANSWERED, &out);
     break;
   case QV_RUN_EVENT_UNLINKED:
-    if (run->unlinking) {
-      run->unlinking = run->owes_unlink = FALSE;
-      settle(run, &out);
-    }
+    on_unlinked(run, &out);
     break;
   case QV_RUN_EVENT_GONE:
-    if (run->process) {
-      run->sandbox = FALSE;
-      settle(run, &out);
-    }
+    on_gone(run, &out);
     break;
   case QV_RUN_EVENT_EXITED:
     on_exited(run, &out);

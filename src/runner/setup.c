@@ -110,8 +110,9 @@ char *qv_setup_format(const QvSetup *setup, gsize *n)
 #define X(field, name) json_object_set_new(limits, name, json_integer(setup->job->limits.field));
   QV_LIMITS_TABLE(X)
 #undef X
-  return dump(json_pack("{s:o,s:o,s:o,s:s?,s:s?}", "place", place_build(&setup->place), "job", qv_job_build(setup->job),
-                        "limits", limits, "rootfsFile", setup->rootfs_file, "imageDigest", setup->image_digest),
+  return dump(json_pack("{s:o,s:o,s:o,s:s?,s:s?,s:s?,s:s?}", "place", place_build(&setup->place), "job",
+                        qv_job_build(setup->job), "limits", limits, "rootfsFile", setup->rootfs_file, "imageDigest",
+                        setup->image_digest, "egressProxy", setup->egress_proxy, "caPem", setup->ca_pem),
               n);
 }
 
@@ -132,12 +133,14 @@ QvSetup *qv_setup_parse(const char *text, gsize n, GError **error)
 {
   json_error_t why = {0};
   json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
-  json_t *place = NULL, *job = NULL, *limits = NULL, *rootfs_file = NULL, *image_digest = NULL;
+  json_t *place = NULL, *job = NULL, *limits = NULL, *rootfs_file = NULL, *image_digest = NULL, *egress_proxy = NULL;
+  json_t *ca_pem = NULL;
   g_autoptr(QvSetup) setup = g_new0(QvSetup, 1);
   QvLimitsPolicy policy = {0};
   gboolean fine = root != NULL &&
-                  json_unpack_ex(root, &why, 0, "{s:o,s:o,s:o,s:o,s:o !}", "place", &place, "job", &job, "limits", &limits,
-                                 "rootfsFile", &rootfs_file, "imageDigest", &image_digest) == 0 &&
+                  json_unpack_ex(root, &why, 0, "{s:o,s:o,s:o,s:o,s:o,s:o,s:o !}", "place", &place, "job", &job, "limits",
+                                 &limits, "rootfsFile", &rootfs_file, "imageDigest", &image_digest, "egressProxy",
+                                 &egress_proxy, "caPem", &ca_pem) == 0 &&
                   place_parse(place, &setup->place, &why);
   if (!fine)
     bad("SETUP", &why, error);
@@ -147,6 +150,8 @@ QvSetup *qv_setup_parse(const char *text, gsize n, GError **error)
   } else {
     setup->rootfs_file = g_strdup(json_string_value(rootfs_file));
     setup->image_digest = g_strdup(json_string_value(image_digest));
+    setup->egress_proxy = g_strdup(json_string_value(egress_proxy));
+    setup->ca_pem = g_strdup(json_string_value(ca_pem));
     setup->job = qv_job_parse(job, &policy, error);
     fine = setup->job != NULL;
   }
@@ -162,6 +167,8 @@ void qv_setup_free(QvSetup *setup)
   qv_job_free(setup->job);
   g_free(setup->rootfs_file);
   g_free(setup->image_digest);
+  g_free(setup->egress_proxy);
+  g_free(setup->ca_pem);
   g_free(setup);
 }
 

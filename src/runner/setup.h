@@ -5,6 +5,7 @@
 
 #include <glib.h>
 
+#include "protocol/egress_token.h"
 #include "protocol/job.h"
 #include "sandbox/backend.h"
 
@@ -39,6 +40,8 @@ typedef struct {
   QvJob *job;         /* limits: the effective ones */
   char *rootfs_file;  /* absolute; its digest was checked. NULL where the backend takes none */
   char *image_digest;
+  char *egress_proxy; /* address of the proxy; NULL: the job has no egress */
+  char *ca_pem;       /* for the setup step, or NULL */
 } QvSetup;
 
 /* The text of SETUP. Free with g_free. */
@@ -48,12 +51,13 @@ QvSetup *qv_setup_parse(const char *text, gsize n, GError **error);
 void qv_setup_free(QvSetup *setup);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvSetup, qv_setup_free)
 
-/* KEYS: this layout. A job without an overlay has zeros for its key. */
+/* KEYS: this layout. A job without an overlay has zeros for its key, one without egress for its token. */
 typedef struct {
   guint8 base_key[QV_BLOB_KEY_BYTES];
   guint8 overlay_key[QV_BLOB_KEY_BYTES];
   guint8 result_key[QV_BLOB_KEY_BYTES];
   guint8 result_salt[QV_SALT_BYTES];
+  char egress_token[QV_TOKEN_LEN + 1];
 } QvJobKeys;
 
 /* How the job process saw the run end; STOPPED: it was told to. */

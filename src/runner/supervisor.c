@@ -21,6 +21,7 @@
 #include "queue/stores.h"
 #include "queue/subscriber.h"
 #include "runner/admitted.h"
+#include "runner/egress.h"
 #include "runner/gate.h"
 #include "runner/health.h"
 #include "runner/job_run.h"
@@ -44,7 +45,7 @@ typedef struct {
   QvSupervisor shared; /* first: the callbacks of job_run.c get this */
   GMainLoop *loop;
   QvAddress *address;
-  QvSubscriber *cancels;
+  QvSubscriber *messages;
   QvGate *gate;         /* NULL until the settings are known to be good */
   QvHealthLoop *health; /* NULL until there is a worker */
   QvBackendFacts *facts; /* NULL: the backend was not tried yet */
@@ -236,6 +237,9 @@ static gboolean load(Supervisor *self, QvTrialImages *trial, GError **error)
   g_autoptr(QvRegistries) registries = qv_settings_registries(config, error);
   if (registries == NULL)
     return FALSE;
+  g_autofree char *ca_pem = NULL;
+  if (!qv_egress_settings(config, registries, &ca_pem, error))
+    return FALSE;
   QvImagesLock *images = qv_settings_images(config, self->shared.image_memory, trial, error);
   if (images == NULL)
     return FALSE;
@@ -243,6 +247,8 @@ static gboolean load(Supervisor *self, QvTrialImages *trial, GError **error)
   g_clear_pointer(&self->shared.images, qv_images_lock_free);
   g_clear_pointer(&self->shared.registries, qv_registries_free);
   self->shared.registries = g_steal_pointer(&registries);
+  g_free(self->shared.ca_pem);
+  self->shared.ca_pem = g_steal_pointer(&ca_pem);
   self->shared.ring = g_steal_pointer(&ring);
   self->shared.images = images;
   return TRUE;
@@ -304,9 +310,12 @@ static void on_queue_state(QvWorker *worker, const GError *why, gpointer user)
   say_valkey(self, &self->queue_trouble, why);
 }
 
-static void on_cancel_message(const char *channel, const char *text, gsize n, gpointer user)
+static void on_message(const char *channel, const char *text, gsize n, gpointer user)
 {
-  qv_job_run_look_for_cancel(user, text);
+  if (g_str_has_suffix(channel, ":egress-usage"))
+    qv_job_run_egress_usage(user, text, n);
+  else
+    qv_job_run_look_for_cancel(user, text);
 }
 
 static void on_cancel_ready(gpointer user)
@@ -328,7 +337,7 @@ static void start_worker(Supervisor *self)
                                         .lock_lost = on_lock_lost,
                                         .cancel_seen = on_cancel_seen,
                                         .state = on_queue_state};
-  static const QvSubscriberEvents cancel_events = {.message = on_cancel_message,
+  static const QvSubscriberEvents cancel_events = {.message = on_message,
                                                    .ready = on_cancel_ready,
                                                    .failed = on_cancel_failed};
   const QvConfig *config = self->shared.config;
@@ -341,8 +350,10 @@ static void start_worker(Supervisor *self)
                              .data_max_bytes = QV_JOB_JSON_BYTES_MAX};
   self->shared.worker = qv_worker_new(&options, &events, self);
   g_autofree char *channel = qv_cancel_channel(self->shared.prefix);
-  const char *channels[] = {channel, NULL};
-  self->cancels = qv_subscriber_new(self->address, self->shared.place.runner_id, channels, &cancel_events, self);
+  g_autofree char *usage = qv_egress_usage_channel(self->shared.prefix);
+  const char *channels[] = {channel, usage, NULL};
+  qv_egress_note_sweep(qv_worker_conn(self->shared.worker), self->shared.prefix, config->state_dir);
+  self->messages = qv_subscriber_new(self->address, self->shared.place.runner_id, channels, &cancel_events, self);
   g_autofree char *concurrency = g_strdup_printf("%" G_GINT64_FORMAT, config->concurrency);
   qv_log(QV_LOG_INFO, "runner is ready", "runnerId", self->shared.place.runner_id, "pool", config->pool, "backend",
          config->backend, "concurrency", concurrency, "valkey", qv_address_display(self->address), "version",
@@ -389,7 +400,8 @@ static gboolean prepare(Supervisor *self, QvTrialImages *trial, GError **error)
     return FALSE;
   /* The lock before the id: of two first starts only one makes it. */
   self->shared.lock_fd = qv_state_dir_lock(config->state_dir, LOCK_WAIT_MS, error);
-  if (self->shared.lock_fd < 0 || !qv_settings_place(config, &self->shared.place, error))
+  if (self->shared.lock_fd < 0 || !qv_settings_place(config, &self->shared.place, error) ||
+      !qv_egress_prepare(config->state_dir, error))
     return FALSE;
   qv_settings_limits(config, &self->shared.limits);
   self->shared.prefix = qv_config_prefix(config->pool);
@@ -415,7 +427,7 @@ static void clear(Supervisor *self)
 {
   g_clear_handle_id(&self->grace, g_source_remove);
   g_clear_handle_id(&self->abandon, g_source_remove);
-  qv_subscriber_free(self->cancels);
+  qv_subscriber_free(self->messages);
   qv_health_loop_free(self->health);
   qv_worker_free(self->shared.worker);
   g_ptr_array_unref(self->shared.runs);
@@ -428,6 +440,7 @@ static void clear(Supervisor *self)
   g_clear_pointer(&self->shared.ring, qv_keyring_unref);
   qv_images_lock_free(self->shared.images);
   qv_registries_free(self->shared.registries);
+  g_free(self->shared.ca_pem);
   qv_image_memory_free(self->shared.image_memory);
   qv_place_clear(&self->shared.place);
   g_free(self->shared.prefix);

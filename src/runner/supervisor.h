@@ -23,6 +23,7 @@ typedef struct {
   QvKeyring *ring;
   QvImagesLock *images;
   QvRegistries *registries;
+  char *ca_pem;           /* for setup steps with egress; NULL: none */
   QvImageMemory *image_memory;
   QvLimitsPolicy limits;
   gint64 memory_budget_mib;

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "runner/egress.h"
 #include "runner/setup.h"
 #include "runner/spawn.h"
 #include "sandbox/backend.h"
@@ -28,6 +29,7 @@ static int sweep(const QvSweepOrder *order)
     qv_log(QV_LOG_ERROR, "backend cannot be used", "backend", order->place.backend, "error", error->message, NULL);
     return error->code == QV_ERROR_POLICY || error->code == QV_ERROR_LIMIT ? QV_EXIT_CONFIG : QV_SWEEP_UNUSABLE;
   }
+  qv_egress_socket_sweep(order->place.state_dir, order->sandbox_id);
   QvSweepReport report = {0};
   gboolean clean = qv_backend_sweep(backend, order->sandbox_id, &report, &error);
   if (report.removed > 0)

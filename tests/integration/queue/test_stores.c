@@ -115,6 +115,34 @@ static void on_failed(const GError *why, gpointer user)
   h->code = why->code;
 }
 
+static void test_egress_tokens(Fixture *f, gconstpointer unused)
+{
+  static const QvSubscriberEvents events = { on_message, on_ready, on_failed };
+  Heard heard = { 0 };
+  g_autofree char *hash = g_strnfill(64, 'a');
+  g_autofree char *channel = qv_egress_channel(PREFIX), *usage = qv_egress_usage_channel(PREFIX);
+  g_autofree char *key = g_strconcat(PREFIX ":egress:", hash, NULL);
+  const char *channels[] = { channel, usage, NULL };
+  g_autoptr(QvAddress) proxy = fixture_address(qv_test_valkey_url(f->valkey, "egress"));
+  G_GNUC_UNUSED g_autoptr(QvSubscriber) subscriber = qv_subscriber_new(proxy, NULL, channels, &events, &heard);
+  QV_TEST_WAIT(heard.ready_n == 1);
+  Got put = { 0 }, revoked = { 0 };
+  qv_egress_token_put(f->sandbox, PREFIX, hash, "{\"v\":1}", 7, 600000, 0, on_done, &put);
+  QV_TEST_WAIT(put.n == 1);
+  g_autofree char *record = qv_test_valkey_cli(f->valkey, "GET", key, NULL), *ttl = qv_test_valkey_cli(f->valkey, "PTTL", key, NULL);
+  g_assert_cmpstr(record, ==, "{\"v\":1}");
+  gint64 left = g_ascii_strtoll(ttl, NULL, 10);
+  g_assert_true(left > 0 && left <= 600000);
+  qv_egress_token_revoke(f->sandbox, PREFIX, hash, 0, on_done, &revoked);
+  QV_TEST_WAIT(revoked.n == 1 && heard.messages_n == 1);
+  g_autofree char *gone = qv_test_valkey_cli(f->valkey, "EXISTS", key, NULL);
+  g_assert_cmpstr(gone, ==, "0");
+  g_assert_true(g_str_has_prefix(heard.last, "egress aaaa"));
+  /* Again is no error. */
+  qv_egress_token_revoke(f->sandbox, PREFIX, hash, 0, on_done, &revoked);
+  QV_TEST_WAIT(revoked.n == 2 && heard.messages_n == 2);
+}
+
 static void test_cancel(Fixture *f, gconstpointer unused)
 {
   static const QvSubscriberEvents events = { on_message, on_ready, on_failed };
@@ -257,6 +285,7 @@ int main(int argc, char **argv)
   g_test_init(&argc, &argv, NULL);
   add("blobs", test_blobs);
   add("cancel", test_cancel);
+  add("egress-tokens", test_egress_tokens);
   add("health", test_health);
   add("waiter", test_waiter);
   return g_test_run();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of a job as transcripts, each phase met by each event, and the four promises of
+/* The life of a job as transcripts, each phase met by each event, and the five promises of
  * run_state.h on random lives in a small simulated world. */
 #include "runner/run_state.h"
 
@@ -36,6 +36,7 @@ static void play(const char *script)
     event.refusal = g_str_has_prefix(detail, "rejected") ? "rejected: test" : NULL;
     event.stalled = strstr(detail, "stalled") != NULL;
     event.verified = strstr(detail, "verified") != NULL;
+    event.egress = strcmp(detail, "egress") == 0;
     for (unsigned i = 0; i <= QV_RUN_CAUSE_LOCK_LOST; i++) {
       if (strcmp(qv_run_cause_name(i), detail) == 0)
         event.cause = i;
@@ -53,6 +54,29 @@ static void play(const char *script)
 
 #define ADMIT "FETCHED -> CLAIM\nCLAIM_WON -> ARM_WALL ADMIT\nADMITTED -> ASK_CANCEL\n"
 #define START ADMIT "NO_CANCEL -> SPAWN\n"
+
+#define GRANT "FETCHED -> CLAIM\nCLAIM_WON -> ARM_WALL ADMIT\nADMITTED:egress -> ASK_CANCEL\nNO_CANCEL -> GRANT\n"
+#define START_EGRESS GRANT "GRANTED -> SPAWN\n"
+
+static void test_egress(void)
+{
+  play(START_EGRESS "SETUP_OVER -> REVOKE\nREVOKED ->\nUSAGE ->\nSETUP_OVER ->\nREPORT -> STORE\nRECEIVED ->\nGONE ->\n"
+                    "STORED -> FINISH\nANSWERED -> STOP UNLINK\nUNLINKED ->\nEXITED -> RELEASE\n");
+  /* The proxy's account is waited for before the answer, Valkey's word before the end. */
+  play(START_EGRESS "REPORT -> REVOKE STORE\nRECEIVED ->\nGONE ->\nSTORED ->\nEXITED ->\nUSAGE -> FINISH\nANSWERED -> UNLINK\n"
+                    "UNLINKED ->\nREVOKED -> RELEASE\n");
+  /* The job process is killed during setup. */
+  play(START_EGRESS "EXITED -> REVOKE SWEEP\nREVOKED ->\nUSAGE -> FINISH\nANSWERED -> UNLINK\nUNLINKED ->\nSWEPT -> RELEASE\n");
+  play(START_EGRESS "INTERRUPT:CANCELLED -> REVOKE STOP\nREVOKED ->\nREPORT -> STORE\nRECEIVED ->\nUSAGE ->\n"
+                    "STORED -> FINISH\nGONE ->\nEXITED ->\nANSWERED -> UNLINK\nUNLINKED -> RELEASE\n");
+  play(START_EGRESS "LOCK_LOST -> REVOKE STOP DISCARD UNLINK\nUSAGE ->\nUNLINKED ->\nGONE ->\nEXITED ->\nREVOKED -> RELEASE\n");
+  play(START_EGRESS "REPORT -> REVOKE STORE\nREVOKED ->\nRECEIVED ->\nSTORED ->\nLOCK_LOST -> STOP DISCARD UNLINK\nUSAGE ->\n"
+                    "UNLINKED ->\nGONE ->\nEXITED -> RELEASE\n");
+  play(START_EGRESS "ABANDON -> REVOKE STOP DISCARD\nGONE ->\nEXITED -> RELEASE\nREVOKED ->\n");
+  /* It was not written, or nobody knows whether it was. */
+  play(GRANT "INTERRUPT:SANDBOX_FAILED -> REVOKE FINISH\nGRANTED ->\nANSWERED -> UNLINK\nUNLINKED ->\nREVOKED -> RELEASE\n");
+  play(GRANT "LOCK_LOST -> REVOKE UNLINK\nGRANTED ->\nREVOKED ->\nUNLINKED -> RELEASE\n");
+}
 
 static void test_success(void)
 {
@@ -129,6 +153,7 @@ typedef struct {
   gboolean lost, abandoned, answered;
   gboolean voided_before_answer; /* the lock was lost while no answer was under way */
   gboolean won, verified_stalled;
+  gboolean egress;
 } World;
 
 static gboolean coin(World *world, unsigned percent)
@@ -155,8 +180,19 @@ static void act(World *world, QvRunAction action)
   case QV_RUN_DO_ASK_CANCEL:
     owe(world, coin(world, 90) ? QV_RUN_EVENT_NO_CANCEL : QV_RUN_EVENT_INTERRUPT);
     break;
+  case QV_RUN_DO_GRANT:
+    owe(world, coin(world, 90) ? QV_RUN_EVENT_GRANTED : QV_RUN_EVENT_INTERRUPT);
+    break;
+  case QV_RUN_DO_REVOKE:
+    g_assert_cmpuint(world->count[QV_RUN_DO_GRANT], ==, 1);
+    owe(world, QV_RUN_EVENT_REVOKED);
+    owe(world, QV_RUN_EVENT_USAGE);
+    break;
   case QV_RUN_DO_SPAWN:
+    g_assert_cmpuint(world->count[QV_RUN_DO_GRANT], ==, world->egress);
     owe(world, coin(world, 80) ? QV_RUN_EVENT_REPORT : QV_RUN_EVENT_EXITED);
+    if (coin(world, 80))
+      owe(world, QV_RUN_EVENT_SETUP_OVER);
     break;
   case QV_RUN_DO_STOP: /* obeys, or hangs until it is killed */
     if (coin(world, 80)) {
@@ -222,6 +258,10 @@ static void tell(World *world, const QvRunEvent *event)
   g_assert_cmpuint(world->count[QV_RUN_DO_UNLINK], <=, 1);
   g_assert_cmpuint(world->count[QV_RUN_DO_SPAWN], <=, 1);
   g_assert_cmpuint(world->count[QV_RUN_DO_SWEEP], <=, 1);
+  gboolean over = world->run.phase > QV_RUN_RUNNING || (before == QV_RUN_RUNNING && event->type == QV_RUN_EVENT_SETUP_OVER);
+  g_assert_cmpuint(world->count[QV_RUN_DO_REVOKE], <=, 1);
+  if (world->count[QV_RUN_DO_GRANT] > 0 && over)
+    g_assert_cmpuint(world->count[QV_RUN_DO_REVOKE], ==, 1);
 }
 
 static void check_end(World *world)
@@ -237,11 +277,15 @@ static void check_end(World *world)
     g_assert_cmpuint(world->count[QV_RUN_DO_UNLINK], ==, 0);
   g_assert_false(world->run.process);
   g_assert_false(world->run.sandbox);
+  g_assert_cmpuint(world->count[QV_RUN_DO_REVOKE], ==, world->count[QV_RUN_DO_GRANT]);
+  if (world->count[QV_RUN_DO_GRANT] > 0 && !world->abandoned)
+    g_assert_false(world->pending[QV_RUN_EVENT_REVOKED]);
 }
 
 static void live(guint32 seed)
 {
   World world = {.rand = g_rand_new_with_seed(seed)};
+  world.egress = coin(&world, 50);
   QvRunEvent first = {.type = QV_RUN_EVENT_FETCHED, .stalled = coin(&world, 15), .verified = coin(&world, 50)};
   if (!first.stalled && coin(&world, 15))
     first.refusal = "rejected: test";
@@ -262,7 +306,8 @@ static void live(guint32 seed)
       if (!world.pending[type])
         continue;
       world.pending[type] = FALSE;
-      tell(&world, &(QvRunEvent){.type = type, .refusal = "rejected: test", .cause = QV_RUN_CAUSE_CANCELLED});
+      tell(&world, &(QvRunEvent){.type = type, .refusal = "rejected: test", .cause = QV_RUN_CAUSE_CANCELLED,
+                                 .egress = world.egress});
     }
   }
   if (world.run.phase != QV_RUN_DONE)
@@ -283,12 +328,13 @@ static void test_chaos(void)
   g_autoptr(GRand) rand = g_rand_new_with_seed(7);
   for (unsigned life = 0; life < 50000; life++) {
     QvRun run = {0};
-    unsigned answers = 0, released = 0, spawned = 0, unlinked = 0;
+    unsigned answers = 0, released = 0, spawned = 0, unlinked = 0, granted = 0, revoked = 0;
     gboolean silent = FALSE;
     for (unsigned i = 0; i < 60; i++) {
       QvRunEvent event = {.type = g_rand_int_range(rand, 0, QV_RUN_EVENT_ABANDON + 1),
                           .cause = g_rand_int_range(rand, QV_RUN_CAUSE_CANCELLED, QV_RUN_CAUSE_LOCK_LOST),
                           .stalled = g_rand_boolean(rand), .verified = g_rand_boolean(rand),
+                          .egress = g_rand_boolean(rand),
                           .refusal = g_rand_boolean(rand) ? "rejected: test" : NULL};
       if (run.phase != QV_RUN_NEW && run.phase < QV_RUN_ANSWERING && event.type == QV_RUN_EVENT_LOCK_LOST)
         silent = TRUE;
@@ -301,12 +347,16 @@ static void test_chaos(void)
         released += out.item[k] == QV_RUN_DO_RELEASE;
         spawned += out.item[k] == QV_RUN_DO_SPAWN;
         unlinked += out.item[k] == QV_RUN_DO_UNLINK;
+        granted += out.item[k] == QV_RUN_DO_GRANT;
+        revoked += out.item[k] == QV_RUN_DO_REVOKE;
       }
+      g_assert_cmpuint(granted, <=, 1);
+      g_assert_cmpuint(revoked, <=, granted);
       g_assert_cmpuint(answers, <=, 1);
       g_assert_cmpuint(spawned, <=, 1);
       g_assert_cmpuint(unlinked, <=, 1);
       if (run.phase == QV_RUN_DONE)
-        g_assert_true(released == 1 && !run.process && !run.sandbox);
+        g_assert_true(released == 1 && !run.process && !run.sandbox && revoked == granted);
     }
   }
 }
@@ -339,6 +389,7 @@ int main(int argc, char **argv)
 {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/run/success", test_success);
+  g_test_add_func("/run/egress", test_egress);
   g_test_add_func("/run/refusals", test_refusals);
   g_test_add_func("/run/stalled", test_stalled);
   g_test_add_func("/run/causes", test_causes);

@@ -41,13 +41,17 @@ static void test_setup(void)
 {
   QvSetup setup = {.place = {(char *)"runsc", (char *)"/state", (char *)"id", (char *)"runsc"},
                    .job = make_job(),
-                   .rootfs_file = (char *)"/images/x.erofs"};
+                   .rootfs_file = (char *)"/images/x.erofs",
+                   .egress_proxy = (char *)"/run/proxy.sock",
+                   .ca_pem = (char *)"line\nline\n"};
   gsize n;
   g_autofree char *text = qv_setup_format(&setup, &n);
   g_autoptr(GError) error = NULL;
   g_autoptr(QvSetup) back = qv_setup_parse(text, n, &error);
   g_assert_no_error(error);
   g_assert_cmpstr(back->place.state_dir, ==, "/state");
+  g_assert_cmpstr(back->egress_proxy, ==, "/run/proxy.sock");
+  g_assert_cmpstr(back->ca_pem, ==, "line\nline\n");
   g_assert_cmpstr(back->rootfs_file, ==, "/images/x.erofs");
   g_assert_cmpstr(back->job->run[0].argv[0], ==, "true");
   g_assert_cmpmem(&back->job->limits, sizeof(QvLimits), &setup.job->limits, sizeof(QvLimits));
