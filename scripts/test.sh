@@ -71,7 +71,7 @@ run() { # folder, name of the log, processes, suites and options…
 # What the system suites need beside the build.
 prepare_systems() {
   build_release || return 1
-  attempt scripts/test-image.sh
+  attempt scripts/test-image.sh base node
 }
 
 lane_lint() {

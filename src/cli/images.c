@@ -2,12 +2,16 @@
 /* quavon images */
 #include "images/images.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <glib/gstdio.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/config.h"
 #include "base/error.h"
+#include "base/fd.h"
 #include "cli/programs.h"
 #include "cli/verb.h"
 
@@ -22,9 +26,68 @@ static void print_line(const char *line, gpointer data)
   fprintf(stderr, "%s\n", line);
 }
 
+static gboolean is_name(const char *name)
+{
+  return strchr(name, '/') == NULL && name[0] != '.' && name[0] != '-';
+}
+
+/* Refuses to pour an archive over a terminal. OUTPUT NULL or "-": standard output. */
+static int export_image(const char *lock_file, const char *name, const char *output)
+{
+  g_autoptr(GError) error = NULL;
+  gboolean to_stdout = output == NULL || strcmp(output, "-") == 0;
+  const char *at = strchr(name, '@');
+  g_autofree char *plain = at != NULL ? g_strndup(name, (gsize)(at - name)) : g_strdup(name);
+  if (to_stdout && isatty(STDOUT_FILENO))
+    return qv_usage("images", "the archive is not for a terminal: give it a pipe, or --output FILE");
+  if (to_stdout)
+    return qv_images_export(lock_file, plain, at != NULL ? at + 1 : NULL, STDOUT_FILENO, &error) ? QV_CLI_OK : fail(error);
+  g_autofree char *partial = g_strconcat(output, ".partial", NULL);
+  QV_AUTOFD int fd = open(partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+  if (fd < 0) {
+    qv_complain("%s: %s", partial, g_strerror(errno));
+    return QV_CLI_FAILED;
+  }
+  if (!qv_images_export(lock_file, plain, at != NULL ? at + 1 : NULL, fd, &error)) {
+    g_unlink(partial);
+    return fail(error);
+  }
+  if (g_rename(partial, output) < 0) {
+    qv_complain("%s: %s", output, g_strerror(errno));
+    g_unlink(partial);
+    return QV_CLI_FAILED;
+  }
+  return QV_CLI_OK;
+}
+
+static int export(int argc, char **argv, const char *lock_file)
+{
+  g_autofree char *output = NULL;
+  const GOptionEntry entries[] = {
+    { "output", 'o', 0, G_OPTION_ARG_FILENAME, &output, "File; standard output without it", "FILE" },
+    { NULL }
+  };
+  int status = QV_CLI_OK;
+  if (!qv_options_parse("images", entries, &argc, &argv, &status))
+    return status;
+  if (argc != 2)
+    return qv_usage("images", "export takes one name");
+  return export_image(lock_file, argv[1], output);
+}
+
 static int build(int argc, char **argv, const char *lock_file)
 {
   g_autoptr(GError) error = NULL;
+  g_autofree char *from = NULL, *recipe = NULL, *archive = NULL;
+  const GOptionEntry entries[] = {
+    { "from", 0, 0, G_OPTION_ARG_STRING, &from, "An image to build on", "IMAGE@sha256:HEX" },
+    { "recipe", 0, 0, G_OPTION_ARG_FILENAME, &recipe, "Folder with a recipe", "DIR" },
+    { "docker-archive", 0, 0, G_OPTION_ARG_FILENAME, &archive, "Also write it for docker load", "FILE" },
+    { NULL }
+  };
+  int status = QV_CLI_OK;
+  if (!qv_options_parse("images", entries, &argc, &argv, &status))
+    return status;
   if (argc > 2)
     return qv_usage("images", "build takes one name");
   if (geteuid() != 0) {
@@ -32,21 +95,26 @@ static int build(int argc, char **argv, const char *lock_file)
     return QV_CLI_NO_PERMISSION;
   }
   const char *name = argc > 1 ? argv[1] : "base";
-  if (strchr(name, '/') != NULL || name[0] == '.' || name[0] == '-')
+  if (!is_name(name))
     return qv_usage("images", "`%s` is no image's name", name);
-  g_autofree char *source_path = g_build_filename("deploy", "images", name, NULL);
-  g_autofree char *installed_path = g_build_filename("images", name, NULL);
-  g_autofree char *recipe = qv_data_find(source_path, installed_path, &error);
+  if (recipe == NULL) {
+    /* On an existing image the packages of `base` are not used, its other steps are. */
+    const char *folder = from != NULL ? "base" : name;
+    g_autofree char *source_path = g_build_filename("deploy", "images", "sandbox", folder, NULL);
+    g_autofree char *installed_path = g_build_filename("images", "sandbox", folder, NULL);
+    recipe = qv_data_find(source_path, installed_path, &error);
+  }
   g_autofree char *entry = recipe != NULL ? qv_program_find("entry", "entry", &error) : NULL;
   if (entry == NULL)
     return fail(error);
-  QvImagesBuild what = { .name = name, .recipe_dir = recipe, .entry_file = entry, .lock_file = lock_file,
+  QvImagesBuild what = { .name = name, .recipe_dir = recipe, .from = from, .entry_file = entry, .lock_file = lock_file,
                          .progress = print_line };
   g_autofree char *digest = qv_images_build(&what, &error);
   if (digest == NULL)
     return fail(error);
+  status = archive != NULL ? export_image(lock_file, name, archive) : QV_CLI_OK;
   puts(digest);
-  return QV_CLI_OK;
+  return status;
 }
 
 static int list(int argc, char **argv, const char *lock_file)
@@ -97,7 +165,7 @@ int qv_verb_images(int argc, char **argv)
   static const struct {
     const char *name;
     int (*run)(int argc, char **argv, const char *lock_file);
-  } actions[] = { { "build", build }, { "list", list }, { "verify", verify }, { "prune", prune } };
+  } actions[] = { { "build", build }, { "export", export }, { "list", list }, { "verify", verify }, { "prune", prune } };
   int status = QV_CLI_OK;
   if (!qv_options_parse("images", NULL, &argc, &argv, &status))
     return status;
@@ -113,6 +181,6 @@ int qv_verb_images(int argc, char **argv)
     if (strcmp(argv[1], actions[i].name) == 0)
       return actions[i].run(argc - 1, argv + 1, lock_file);
   }
-  return qv_usage("images", argc > 1 ? "build, list, verify or prune, not `%s`" : "build, list, verify or prune%s",
+  return qv_usage("images", argc > 1 ? "build, export, list, verify or prune, not `%s`" : "build, export, list, verify or prune%s",
                   argc > 1 ? argv[1] : "");
 }

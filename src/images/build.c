@@ -2,9 +2,10 @@
 /* Owns the building of an image.
  *
  *   recipe ──> build.XXXXXX/rootfs.tar    its SHA-256 is the layer's diff_id
- *              build.XXXXXX/rootfs.erofs  the same tree, what the backend mounts
+ *              build.XXXXXX/rootfs.erofs  the same tree, what the backend runsc mounts
+ *              build.XXXXXX/env           of an image on an existing one: its environment
  *   config (RFC 8785, fixed `created`) ──> its SHA-256 is the image's digest
- *   both renamed to the digest's name, then the lock is replaced
+ *   rootfs.erofs, the tar as gzip and the config are renamed to the digest's name, then the lock is replaced
  *
  * The writers' flock is held throughout, so that a prune cannot take a build
  * for a left-over. */
@@ -29,6 +30,7 @@
 #define CREATED "2025-01-01T00:00:00Z"
 #define IMAGE_PATH "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #define TAIL_LINES_MAX 20u
+#define ENV_BYTES_MAX (256u * 1024)
 
 static const char *architecture(void)
 {
@@ -41,7 +43,7 @@ static const char *architecture(void)
 static gboolean run_recipe(const QvImagesBuild *build, const char *folder, GError **error)
 {
   g_autofree char *recipe = g_build_filename(build->recipe_dir, "build", NULL);
-  const char *const argv[] = {recipe, build->entry_file, folder, NULL};
+  const char *const argv[] = {recipe, build->entry_file, folder, build->from, NULL};
   g_autoptr(GSubprocessLauncher) launcher = g_subprocess_launcher_new(
     G_SUBPROCESS_FLAGS_STDOUT_PIPE | G_SUBPROCESS_FLAGS_STDERR_MERGE);
   g_autoptr(GSubprocess) child = g_subprocess_launcher_spawnv(launcher, argv, error);
@@ -72,13 +74,40 @@ static gboolean run_recipe(const QvImagesBuild *build, const char *folder, GErro
   return good;
 }
 
-/* The OCI config of an image whose only layer is the tar of that SHA-256. */
-static char *format_config(const char *tar_hex, gsize *n)
+/* The environment that the recipe left, as JSON; a PATH alone where it left none. */
+static json_t *read_env(const char *folder, GError **error)
+{
+  g_autofree char *path = g_build_filename(folder, "env", NULL);
+  g_autoptr(GError) absent = NULL;
+  gsize n;
+  g_autofree char *text = qv_fd_read_file(path, ENV_BYTES_MAX, &n, &absent);
+  if (text == NULL && !g_error_matches(absent, QV_ERROR, QV_ERROR_NOT_FOUND)) {
+    g_propagate_error(error, g_steal_pointer(&absent));
+    return NULL;
+  }
+  json_t *env = json_array();
+  g_auto(GStrv) lines = g_strsplit(text != NULL ? text : IMAGE_PATH, "\n", -1);
+  for (guint i = 0; lines[i] != NULL; i++) {
+    if (*lines[i] == '\0')
+      continue;
+    json_t *line = strchr(lines[i], '=') > lines[i] ? json_string(lines[i]) : NULL;
+    if (line == NULL) {
+      g_set_error(error, QV_ERROR, QV_ERROR_FORMAT, "line %u of the recipe's env is no NAME=value in UTF-8", i + 1);
+      json_decref(env);
+      return NULL;
+    }
+    json_array_append_new(env, line);
+  }
+  return env;
+}
+
+/* The OCI config of an image whose only layer is the tar of that SHA-256. Takes ENV. */
+static char *format_config(const char *tar_hex, json_t *env, gsize *n)
 {
   g_autofree char *diff_id = g_strconcat("sha256:", tar_hex, NULL);
-  json_t *config = json_pack("{s:s, s:s, s:s, s:{s:[s], s:[s], s:s, s:s}, s:{s:s, s:[s]}}",
+  json_t *config = json_pack("{s:s, s:s, s:s, s:{s:o, s:[s], s:s, s:s}, s:{s:s, s:[s]}}",
                              "architecture", architecture(), "os", "linux", "created", CREATED,
-                             "config", "Env", IMAGE_PATH, "Entrypoint", "/opt/quavon/entry", "User", "65532:65532",
+                             "config", "Env", env, "Entrypoint", "/opt/quavon/entry", "User", "65532:65532",
                              "WorkingDir", "/",
                              "rootfs", "type", "layers", "diff_ids", diff_id);
   g_assert(config != NULL);
@@ -88,8 +117,12 @@ static char *format_config(const char *tar_hex, gsize *n)
   return text;
 }
 
-static gboolean store_file(const char *from, const char *to, GError **error)
+/* FILE of the build's folder becomes the digest's. */
+static gboolean store_file(const QvImagesBuild *build, const char *folder, const char *file, const char *name,
+                           GError **error)
 {
+  g_autofree char *from = g_build_filename(folder, file, NULL);
+  g_autofree char *to = qv_store_path(build->lock_file, name);
   if (chmod(from, 0444) < 0 || g_rename(from, to) < 0)
     return qv_error_set_errno(error, errno, "storing %s", to);
   return TRUE;
@@ -99,11 +132,9 @@ static gboolean store_file(const char *from, const char *to, GError **error)
 static gboolean store(const QvImagesBuild *build, const char *folder, const char *digest, GError **error)
 {
   g_autofree char *rootfs = g_build_filename(folder, "rootfs.erofs", NULL);
-  g_autofree char *config = g_build_filename(folder, "config.json", NULL);
   g_autofree char *rootfs_name = g_strconcat(digest, QV_STORE_ROOTFS_SUFFIX, NULL);
   g_autofree char *config_name = g_strconcat(digest, QV_STORE_CONFIG_SUFFIX, NULL);
-  g_autofree char *rootfs_path = qv_store_path(build->lock_file, rootfs_name);
-  g_autofree char *config_path = qv_store_path(build->lock_file, config_name);
+  g_autofree char *layer_name = g_strconcat(digest, QV_STORE_LAYER_SUFFIX, NULL);
   g_autofree char *rootfs_hex = qv_store_hash_file(rootfs, error);
   if (rootfs_hex == NULL)
     return FALSE;
@@ -121,7 +152,9 @@ static gboolean store(const QvImagesBuild *build, const char *folder, const char
   QvImage image = {.name = name, .digest = full_digest, .is_repository = FALSE, .platform = platform,
                    .rootfs_file = rootfs_name, .rootfs_sha256 = rootfs_hex};
   qv_images_lock_put(lock, &image);
-  return store_file(rootfs, rootfs_path, error) && store_file(config, config_path, error) &&
+  return store_file(build, folder, "rootfs.erofs", rootfs_name, error) &&
+         store_file(build, folder, "layer.tar.gz", layer_name, error) &&
+         store_file(build, folder, "config.json", config_name, error) &&
          qv_store_write_lock(build->lock_file, lock, error);
 }
 
@@ -131,12 +164,14 @@ static char *build_in(const QvImagesBuild *build, const char *folder, GError **e
   if (!run_recipe(build, folder, error))
     return NULL;
   g_autofree char *tar = g_build_filename(folder, "rootfs.tar", NULL);
+  g_autofree char *layer = g_build_filename(folder, "layer.tar.gz", NULL);
   g_autofree char *config_path = g_build_filename(folder, "config.json", NULL);
-  g_autofree char *tar_hex = qv_store_hash_file(tar, error);
-  if (tar_hex == NULL)
+  g_autofree char *tar_hex = qv_store_compress_file(tar, layer, error);
+  json_t *env = tar_hex != NULL ? read_env(folder, error) : NULL;
+  if (env == NULL)
     return NULL;
   gsize n;
-  char *config = format_config(tar_hex, &n);
+  char *config = format_config(tar_hex, env, &n);
   guint8 digest[QV_SHA256_BYTES];
   char digest_hex[2 * QV_SHA256_BYTES + 1];
   qv_sha256(config, n, digest);

@@ -2,8 +2,9 @@
 /* Sandbox images of this host: build, list, verify, prune.
  *
  * The store is the folder of the images lock (section 9; usually
- * STATE_DIR/images): the lock itself, and one EROFS file an image, named
- * <hex digits of the image's digest>.erofs. A relative rootfs.file of the lock is below that
+ * STATE_DIR/images): the lock itself, and of each image three files, named by the hex digits of its digest: .erofs, what
+ * the backend runsc mounts; .json, the OCI config, whose SHA-256 the digest is; .tar.gz, its only layer, which a
+ * container engine loads. A relative rootfs.file of the lock is below that
  * folder. Writers hold an exclusive flock on <lock file>.lock. */
 #pragma once
 
@@ -39,7 +40,8 @@ typedef void (*QvImagesProgress)(const char *line, gpointer data);
 
 typedef struct {
   const char *name;        /* of the image, as jobs will name it */
-  const char *recipe_dir;  /* deploy/images/NAME or its installed copy: the program `build` and what it needs */
+  const char *recipe_dir;  /* deploy/images/sandbox/NAME or its installed copy: the program `build` and what it needs */
+  const char *from;        /* an existing image to build on, NAME@sha256:HEX, in the place of packages; or NULL */
   const char *entry_file;  /* the entry program that goes to /opt/quavon/entry */
   const char *lock_file;
   QvImagesProgress progress; /* may be NULL: the recipe's own lines as they come */
@@ -50,6 +52,17 @@ typedef struct {
  * entry that was current becomes the previous one. Needs root. The digest (free with g_free), or NULL. The same
  * recipe, packages and entry give the same digest. */
 char *qv_images_build(const QvImagesBuild *build, GError **error);
+
+/* Writes an image to FD as a docker-archive, which `docker load` and podman read: manifest.json, the config and the
+ * layer, without a tag, all times zero. The engine's id of it is DIGEST, which it computes
+ * itself and checks the layer against. DIGEST NULL: the current one of this machine's platform. NOT_FOUND where the lock or
+ * the store has no such image; AUTH where the config is not what the digest says. */
+gboolean qv_images_export(const char *lock_file, const char *name, const char *digest, int fd, GError **error);
+
+/* The environment of the image whose file system is ROOTFS_FILE, from the OCI config beside it, which must have
+ * that DIGEST: AUTH where it differs. An image without a config has a PATH only: NULL without an
+ * error. */
+gboolean qv_images_env(const char *rootfs_file, const char *digest, char ***env, GError **error);
 
 /* Is the file at PATH the one whose SHA-256 is HEX? AUTH where it differs.
  * The answer for a file that did not change since (device, inode, size, mtime,

@@ -209,7 +209,8 @@ static gboolean is_kept(const QvImagesLock *lock, const char *file)
     return FALSE;
   const char *suffix = strchr(file, '.');
   gboolean ours = suffix == file + 2 * QV_SHA256_BYTES && qv_hex_valid(file, 2 * QV_SHA256_BYTES) &&
-                  (strcmp(suffix, QV_STORE_ROOTFS_SUFFIX) == 0 || strcmp(suffix, QV_STORE_CONFIG_SUFFIX) == 0);
+                  (strcmp(suffix, QV_STORE_ROOTFS_SUFFIX) == 0 || strcmp(suffix, QV_STORE_CONFIG_SUFFIX) == 0 ||
+                   strcmp(suffix, QV_STORE_LAYER_SUFFIX) == 0);
   for (gsize i = 0; ours && i < lock->n; i++) {
     const QvImage *entry = &lock->images[i];
     if (g_strcmp0(entry->rootfs_file, file) == 0 ||

@@ -21,8 +21,13 @@ char *qv_store_path(const char *lock_file, const char *file);
 char *qv_store_hash_fd(int fd, const char *name, GError **error);
 char *qv_store_hash_file(const char *path, GError **error);
 
-/* What an image's files are called: <hex of the digest>SUFFIX. */
+/* Writes FROM as gzip to the new file TO; the SHA-256 of FROM as lower-case hex. */
+char *qv_store_compress_file(const char *from, const char *to, GError **error);
+
+/* What an image's files are called: <hex of the digest>SUFFIX. The file system for the backend runsc, the
+ * OCI config, the only layer. */
 #define QV_STORE_ROOTFS_SUFFIX ".erofs"
 #define QV_STORE_CONFIG_SUFFIX ".json"
+#define QV_STORE_LAYER_SUFFIX ".tar.gz"
 /* Folders of builds, below the lock file's; one that nobody holds is a left-over. */
 #define QV_STORE_BUILD_PREFIX "build."

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* build_image RECIPE ENTRY LOCK: builds the image base, as `quavon images
- * build` does. build_image --current LOCK: the hex of the current image's digest. */
+/* build_image NAME RECIPE ENTRY LOCK: builds an image, as `quavon images build` does, and drops its previous one.
+ * build_image --current NAME LOCK: the hex of the current image's digest. */
 #include <glib.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static int fail(GError *error)
   return 1;
 }
 
-static int print_current(const char *lock_file)
+static int print_current(const char *name, const char *lock_file)
 {
   GError *error = NULL;
   g_autoptr(GPtrArray) images = qv_images_list(lock_file, &error);
@@ -28,7 +28,7 @@ static int print_current(const char *lock_file)
     return fail(error);
   for (guint i = 0; i < images->len; i++) {
     const QvStoredImage *image = images->pdata[i];
-    if (image->current && strcmp(image->name, "base") == 0)
+    if (image->current && strcmp(image->name, name) == 0)
       return printf("%s\n", image->digest + strlen("sha256:")) < 0;
   }
   return 1;
@@ -36,20 +36,20 @@ static int print_current(const char *lock_file)
 
 int main(int argc, char **argv)
 {
-  if (argc == 3 && strcmp(argv[1], "--current") == 0)
-    return print_current(argv[2]);
-  if (argc != 4) {
-    fprintf(stderr, "usage: build_image RECIPE ENTRY LOCK | --current LOCK\n");
+  if (argc == 4 && strcmp(argv[1], "--current") == 0)
+    return print_current(argv[2], argv[3]);
+  if (argc != 5) {
+    fprintf(stderr, "usage: build_image NAME RECIPE ENTRY LOCK | --current NAME LOCK\n");
     return 64;
   }
-  QvImagesBuild build = {.name = "base", .recipe_dir = argv[1], .entry_file = argv[2], .lock_file = argv[3],
+  QvImagesBuild build = {.name = argv[1], .recipe_dir = argv[2], .entry_file = argv[3], .lock_file = argv[4],
                          .progress = print_line};
   GError *error = NULL;
   g_autofree char *digest = qv_images_build(&build, &error);
   if (digest == NULL)
     return fail(error);
   g_autoptr(GPtrArray) removed = NULL;
-  if (!qv_images_prune(argv[3], TRUE, &removed, &error))
+  if (!qv_images_prune(argv[4], TRUE, &removed, &error))
     return fail(error);
   printf("%s\n", digest);
   return 0;

@@ -283,6 +283,110 @@ static void test_build_stores(Store *store, gconstpointer data)
   g_assert_true(qv_images_verify(store->lock_file, NULL, NULL, NULL));
 }
 
+/* What a recipe is given, and what it may leave for the config. */
+static void test_build_from(Store *store, gconstpointer data)
+{
+  if (geteuid() != 0) {
+    g_test_skip("a build needs root");
+    return;
+  }
+  write_recipe(store, "#!/bin/sh\necho \"$3\" >$2/rootfs.tar\ncp $2/rootfs.tar $2/rootfs.erofs\n"
+                      "printf 'PATH=/opt/bin\\nA=b=c\\n' >$2/env\n");
+  g_autofree char *fresh = below(store, "fresh/images.lock.json");
+  QvImagesBuild build = {.name = "two", .recipe_dir = store->top, .from = "x@sha256:1", .entry_file = store->lock_file,
+                         .lock_file = fresh};
+  g_autoptr(GError) error = NULL;
+  g_autofree char *digest = qv_images_build(&build, &error);
+  g_assert_no_error(error);
+  g_autoptr(GPtrArray) images = qv_images_list(fresh, NULL);
+  const QvStoredImage *image = images->pdata[0];
+  g_autofree char *content = NULL;
+  g_assert_true(g_file_get_contents(image->rootfs_path, &content, NULL, NULL));
+  g_assert_cmpstr(content, ==, "x@sha256:1\n");
+  g_auto(GStrv) env = NULL;
+  g_assert_true(qv_images_env(image->rootfs_path, digest, &env, &error));
+  g_assert_no_error(error);
+  g_assert_cmpuint(g_strv_length(env), ==, 2);
+  g_assert_cmpstr(env[0], ==, "PATH=/opt/bin");
+  g_assert_cmpstr(env[1], ==, "A=b=c");
+  /* A config that is not the digest's, and none at all. */
+  g_auto(GStrv) none = NULL;
+  g_autofree char *config = g_strdup_printf("%s/fresh/%s.json", store->top, digest + strlen("sha256:"));
+  g_assert_cmpint(g_chmod(config, 0644), ==, 0);
+  g_assert_true(g_file_set_contents(config, "{}", -1, NULL));
+  g_assert_false(qv_images_env(image->rootfs_path, digest, &none, &error));
+  g_assert_error(error, QV_ERROR, QV_ERROR_AUTH);
+  g_assert_cmpint(g_unlink(config), ==, 0);
+  g_assert_true(qv_images_env(image->rootfs_path, digest, &none, NULL));
+  g_assert_null(none);
+  write_recipe(store, "#!/bin/sh\necho tar >$2/rootfs.tar\necho erofs >$2/rootfs.erofs\necho =x >$2/env\n");
+  g_clear_error(&error);
+  g_assert_null(qv_images_build(&build, &error));
+  g_assert_error(error, QV_ERROR, QV_ERROR_FORMAT);
+}
+
+static int export_to(const Store *store, const char *lock_file, const char *digest, GError **error)
+{
+  g_autofree char *path = below(store, "archive.tar");
+  QV_AUTOFD int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  return qv_images_export(lock_file, "one", digest, fd, error) ? 0 : -1;
+}
+
+static void assert_tar_says(const Store *store, const char *script, const char *wanted)
+{
+  const char *const argv[] = {"sh", "-euc", script, NULL};
+  g_autofree char *out = NULL;
+  int status = -1;
+  g_assert_true(g_spawn_sync(store->top, (char **)argv, NULL, G_SPAWN_SEARCH_PATH, NULL, NULL, &out, NULL, &status, NULL));
+  g_assert_cmpint(status, ==, 0);
+  g_assert_cmpstr(out, ==, wanted);
+}
+
+static void test_export(Store *store, gconstpointer data)
+{
+  if (geteuid() != 0) {
+    g_test_skip("a build needs root");
+    return;
+  }
+  write_recipe(store, "#!/bin/sh\nyes layer | head -c 3000000 >$2/rootfs.tar\necho erofs >$2/rootfs.erofs\n");
+  g_autofree char *fresh = below(store, "fresh/images.lock.json");
+  QvImagesBuild build = {.name = "one", .recipe_dir = store->top, .entry_file = store->lock_file, .lock_file = fresh};
+  g_autoptr(GError) error = NULL;
+  g_autofree char *digest = qv_images_build(&build, &error);
+  g_assert_no_error(error);
+  g_assert_cmpint(export_to(store, fresh, NULL, &error), ==, 0);
+  g_assert_no_error(error);
+  const char *hex = digest + strlen("sha256:");
+  g_autofree char *names = g_strdup_printf("%s.json\n%s/layer.tar\nmanifest.json\n", hex, hex);
+  g_autofree char *manifest = g_strdup_printf("[{\"Config\":\"%s.json\",\"Layers\":[\"%s/layer.tar\"],\"RepoTags\":null}]",
+                                              hex, hex);
+  g_autofree char *config_hash = g_strdup_printf("%s  -\n", hex);
+  assert_tar_says(store, "tar --list --file archive.tar", names);
+  assert_tar_says(store, "tar --extract --to-stdout --file archive.tar manifest.json", manifest);
+  assert_tar_says(store, "tar --extract --to-stdout --file archive.tar --wildcards --exclude=manifest.json '*.json' | sha256sum",
+                  config_hash);
+  assert_tar_says(store, "tar --extract --to-stdout --file archive.tar --wildcards '*/layer.tar' | gunzip | uniq -c | "
+                         "tr -s ' ' | cut -c 2-", "500000 layer\n");
+  assert_tar_says(store, "tar --list --verbose --utc --file archive.tar | grep -vc 1970-01-01 || true", "0\n");
+  assert_tar_says(store, "cp archive.tar first.tar", "");
+  g_assert_cmpint(export_to(store, fresh, digest, &error), ==, 0);
+  assert_tar_says(store, "cmp archive.tar first.tar", "");
+  /* Another digest, another lock, a layer or config that is gone or altered. */
+  g_assert_cmpint(export_to(store, fresh, "sha256:1111", &error), ==, -1);
+  g_assert_error(error, QV_ERROR, QV_ERROR_NOT_FOUND);
+  g_clear_error(&error);
+  g_assert_cmpint(export_to(store, store->lock_file, NULL, &error), ==, -1);
+  g_assert_error(error, QV_ERROR, QV_ERROR_NOT_FOUND);
+  g_clear_error(&error);
+  assert_tar_says(store, "rm fresh/*.tar.gz", "");
+  g_assert_cmpint(export_to(store, fresh, NULL, &error), ==, -1);
+  g_assert_error(error, QV_ERROR, QV_ERROR_NOT_FOUND);
+  g_clear_error(&error);
+  assert_tar_says(store, "for file in fresh/????????????????*.json; do echo >>$file; done", "");
+  g_assert_cmpint(export_to(store, fresh, NULL, &error), ==, -1);
+  g_assert_error(error, QV_ERROR, QV_ERROR_AUTH);
+}
+
 int main(int argc, char **argv)
 {
   g_test_init(&argc, &argv, NULL);
@@ -295,7 +399,9 @@ int main(int argc, char **argv)
                {"/images/prune", test_prune},
                {"/images/memory", test_memory},
                {"/images/build-fails", test_build_fails},
-               {"/images/build-stores", test_build_stores}};
+               {"/images/build-stores", test_build_stores},
+               {"/images/build-from", test_build_from},
+               {"/images/export", test_export}};
   for (gsize i = 0; i < G_N_ELEMENTS(tests); i++)
     g_test_add(tests[i].path, Store, NULL, set_up, tests[i].test, tear_down);
   return g_test_run();
