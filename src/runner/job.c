@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "images/images.h"
 #include "protocol/entry_request.h"
 #include "runner/channel.h"
 #include "runner/egress.h"
@@ -335,11 +336,17 @@ static gboolean start_sandbox(Job *job, GError **error)
     return FALSE;
   g_autofree char *egress_socket =
     job->relay != NULL ? qv_egress_socket_path(job->setup->place.state_dir, of->job_id) : NULL;
+  /* A container engine takes it from the image itself. */
+  g_auto(GStrv) env = NULL;
+  if (job->setup->rootfs_file != NULL &&
+      !qv_images_env(job->setup->rootfs_file, job->setup->image_digest, &env, error))
+    return FALSE;
   QvSandboxRequest request = {.sandbox_id = of->job_id,
                               .egress_socket = egress_socket,
                               .egress_network = job->networked ? job->setup->place.egress_network : NULL,
                               .rootfs_file = job->setup->rootfs_file,
                               .image_digest = job->setup->image_digest,
+                              .image_env = (const char *const *)env,
                               .limits = {.memory_mib = of->limits.memory_mib,
                                          .work_mib = of->limits.work_mib,
                                          .milli_cpus = of->limits.milli_cpus,
