@@ -28,6 +28,7 @@ ARROWS = {
     "sandbox": {"protocol", "format", "base"},
     "images": {"protocol", "format", "base"},
     "entry": {"format", "base"},
+    "probes": {"sandbox"},
     "client": {"queue", "protocol", "format", "base"},
     "egress": {"queue", "protocol", "format", "base"},
     "runner": {"sandbox", "images", "queue", "protocol", "format", "base"},
@@ -114,7 +115,7 @@ def closure(path, seen):
 
 def entry_is_libc_only():
     for path in SOURCES:
-        if room_of(path) == "entry":
+        if room_of(path) in ("entry", "probes"):
             for include in sorted(closure(path, set())):
                 if re.match(r"<(glib|gio|openssl|hiredis|git2)", include):
                     yield f"{name(path)}: reaches {include}"
@@ -202,7 +203,7 @@ def settings_are_in_the_table():
     table = text(ROOT / "src/base/config.def")
     known = set(re.findall(r'"((?:QUAVON|VALKEY)_\w+)"', table))
     for path in SOURCES:
-        if room_of(path) is None or path.name in ("config.c", "config.def"):
+        if room_of(path) in (None, "entry", "probes") or path.name in ("config.c", "config.def"):
             continue
         for variable in re.findall(r'getenv\("((?:QUAVON|VALKEY)_\w+)"\)', text(path)):
             if variable not in known:

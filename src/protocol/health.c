@@ -42,7 +42,7 @@ QvHealth *qv_health_new(void)
   return health;
 }
 
-static void smoke_free(QvSmokeReport *smoke)
+void qv_smoke_report_free(QvSmokeReport *smoke)
 {
   if (smoke == NULL)
     return;
@@ -69,7 +69,7 @@ void qv_health_free(QvHealth *health)
   g_free(health->kernel);
   g_free(health->cgroup);
   g_strfreev(health->problems);
-  smoke_free(health->smoke);
+  qv_smoke_report_free(health->smoke);
   g_free(health);
 }
 

@@ -23,6 +23,7 @@ typedef struct {
   char **failed;    /* names of probes; empty exactly where it passed */
   char *request_id; /* or NULL: nobody asked */
 } QvSmokeReport;
+void qv_smoke_report_free(QvSmokeReport *report);
 
 typedef struct {
   char *runner_id;

@@ -73,8 +73,7 @@ QvRunEnd qv_job_result_end(QvRunCause cause, const QvHostReport *host)
   return QV_RUN_SANDBOX_LOST;
 }
 
-/* "<64 hex or -> LF <facts>"; TREE is "" for "-". */
-static QvEntryFacts *parse_report(GBytes *report, char tree[TREE_HEX_N + 1], GError **error)
+QvEntryFacts *qv_job_report_parse(GBytes *report, char tree[TREE_HEX_N + 1], GError **error)
 {
   gsize n;
   const char *text = report != NULL ? g_bytes_get_data(report, &n) : NULL;
@@ -136,7 +135,7 @@ char *qv_job_result_sign(const QvJobResult *in, gsize *n, const char **status, c
   g_autoptr(GError) error = NULL;
   g_autoptr(QvEntryFacts) facts = NULL;
   if (end == QV_RUN_COMPLETE) {
-    facts = parse_report(in->facts, tree, &error);
+    facts = qv_job_report_parse(in->facts, tree, &error);
     if (facts != NULL && (in->host->payload_bytes > 0) != (tree[0] != '\0')) {
       g_set_error(&error, QV_ERROR, QV_ERROR_FORMAT, "payload and its digest contradict each other");
       g_clear_pointer(&facts, qv_entry_facts_free);

@@ -30,6 +30,9 @@ typedef struct {
 /* Cause and host together: the first thing that ended the run. */
 QvRunEnd qv_job_result_end(QvRunCause cause, const QvHostReport *host);
 
+/* REPORT as unpack wrote it, "<64 hex or -> LF <facts>": TREE is "" for "-". QV_ERROR_FORMAT, also for NULL. */
+QvEntryFacts *qv_job_report_parse(GBytes *report, char tree[65], GError **error);
+
 /* The envelope's text; never NULL: what cannot be signed as it is (facts that contradict the job) is
  * signed as bad_output without them. STATUS and CODE (NULL: none) are static texts for the log. */
 char *qv_job_result_sign(const QvJobResult *in, gsize *n, const char **status, const char **code);

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "runner/check.h"
 #include "runner/job.h"
+#include "runner/smoke.h"
 #include "runner/spawn.h"
 #include "runner/supervisor.h"
 #include "runner/sweep.h"
@@ -19,9 +20,10 @@ enum { EXIT_USAGE = 64 };
 
 static int help(void)
 {
-  printf("usage: quavon-sandbox-runner [--check | --sweep | --version | --help]\n\n"
+  printf("usage: quavon-sandbox-runner [--check | --smoke | --sweep | --version | --help]\n\n"
          "Takes signed jobs from Valkey and runs each in a throwaway sandbox.\n\n"
          "  --check    verify configuration, keys, images, Valkey and the backend, and exit\n"
+         "  --smoke    try the sandbox with every escape probe, a line each, and exit\n"
          "  --sweep    remove what an earlier run left behind, and exit\n"
          "  --version  print the version\n"
          "  --help     print this text\n\n"
@@ -47,6 +49,8 @@ static int run_role(QvRole role, int argc, char **argv)
     return qv_unpack_main();
   case QV_ROLE_SWEEP:
     return qv_sweep_main(argc > 3 ? argv[3] : NULL);
+  case QV_ROLE_SMOKE:
+    return qv_smoke_main(argc > 3 ? argv[3] : NULL);
   case QV_ROLE_NONE:
     break;
   }
@@ -59,7 +63,8 @@ int main(int argc, char **argv)
   if (role != QV_ROLE_NONE)
     return run_role(role, argc, argv);
   const char *option = argc > 1 ? argv[1] : "";
-  gboolean known = *option == '\0' || strcmp(option, "--check") == 0 || strcmp(option, "--sweep") == 0;
+  gboolean known = *option == '\0' || strcmp(option, "--check") == 0 || strcmp(option, "--smoke") == 0 ||
+                   strcmp(option, "--sweep") == 0;
   if (strcmp(option, "--help") == 0)
     return help();
   if (strcmp(option, "--version") == 0) {
@@ -79,6 +84,8 @@ int main(int argc, char **argv)
   qv_log_init("quavon-sandbox-runner", config->log_level, config->log_format);
   if (strcmp(option, "--check") == 0)
     return qv_check_main(config);
+  if (strcmp(option, "--smoke") == 0)
+    return qv_smoke_print_main(config);
   if (strcmp(option, "--sweep") == 0)
     return qv_check_sweep_main(config);
   return qv_supervisor_main(config);
