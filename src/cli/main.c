@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/codes.h"
 #include "cli/verb.h"
 
 const QvVerb qv_verbs[] = {
@@ -16,7 +17,7 @@ const QvVerb qv_verbs[] = {
   { "snapshot", "snapshot [OPTION…] DIR", "pack a folder as `run` does, and name its digest", qv_verb_snapshot },
   { "images", "images build [OPTION…] [NAME]|export [OPTION…] NAME|list|verify [NAME]|prune [--previous]",
     "the sandbox images of this machine", qv_verb_images },
-  { "help", "help [VERB]", "this text, or a verb's", qv_verb_help },
+  { "help", "help [VERB | codes [CODE]]", "this text, a verb's, or what a code means and what to do", qv_verb_help },
   { "version", "version", "the version", qv_verb_version },
   { NULL },
 };
@@ -108,7 +109,7 @@ static void list_verbs(FILE *out)
   fputs("Usage: quavon VERB [OPTION…] [ARGUMENT…]\n\nVerbs:\n", out);
   for (const QvVerb *verb = qv_verbs; verb->name != NULL; verb++)
     fprintf(out, "  %-9s %s\n", verb->name, verb->summary);
-  fputs("\n`quavon help VERB` tells its options; settings come from the environment, see quavon(1).\n", out);
+  fputs("\n`quavon help VERB` tells its options; `quavon help codes` what each code means; settings come from the environment, see quavon(1).\n", out);
 }
 
 int qv_verb_help(int argc, char **argv)
@@ -117,6 +118,8 @@ int qv_verb_help(int argc, char **argv)
     list_verbs(stdout);
     return QV_CLI_OK;
   }
+  if (strcmp(argv[1], "codes") == 0)
+    return qv_help_codes(argc > 2 ? argv[2] : NULL);
   const QvVerb *verb = find_verb(argv[1]);
   if (verb == NULL)
     return qv_usage("help", "there is no verb `%s`", argv[1]);
