@@ -11,6 +11,7 @@
 #define HEALTH_TTL_MS "90000"
 #define HEALTH_AGE_MS 90000
 #define RUNNERS_MAX 1000
+#define SMOKE_REQUEST_TTL_MS 120000
 
 G_STATIC_ASSERT(QV_CHUNK_GETRANGE_END == QV_CHUNK_MAX_BYTES);
 
@@ -194,24 +195,56 @@ static char *record_key(const char *prefix, const char *kind, const char *id)
   return g_strdup_printf("%s:%s:%s", prefix, kind, id);
 }
 
-void qv_cancel_put(QvConn *conn, const char *prefix, const char *job_id, const char *envelope, gsize len, gint64 ttl_ms,
-                   gint64 deadline_ms, QvDoneFunc func, gpointer user)
+/* A record of KIND for ID, and the word of it on the channel of that name. */
+static void announce(QvConn *conn, const char *prefix, const char *kind, const char *id, const char *envelope, gsize len,
+                     gint64 ttl_ms, gint64 deadline_ms, QvDoneFunc func, gpointer user)
 {
-  g_autofree char *key = record_key(prefix, "cancel", job_id), *ttl = number(MAX(ttl_ms, 1));
-  g_autofree char *channel = qv_cancel_channel(prefix);
+  g_autofree char *key = record_key(prefix, kind, id), *ttl = number(MAX(ttl_ms, 1));
+  g_autofree char *channel = g_strdup_printf("%s:%s", prefix, kind);
   Pair *pair = pair_new(func, user);
   const char *argv[] = { "SET", key, envelope, "PX", ttl };
   gsize lens[] = { 3, strlen(key), len, 2, strlen(ttl) };
   qv_conn_send(conn, QV_SEND_AGAIN, deadline_ms, G_N_ELEMENTS(argv), argv, lens, on_half, pair);
-  qv_conn_sendl(conn, QV_SEND_AGAIN, deadline_ms, on_half, pair, "PUBLISH", channel, job_id, NULL);
+  qv_conn_sendl(conn, QV_SEND_AGAIN, deadline_ms, on_half, pair, "PUBLISH", channel, id, NULL);
+}
+
+static guint64 get_record(QvConn *conn, const char *prefix, const char *kind, const char *id, gint64 deadline_ms,
+                          QvBytesFunc func, gpointer user)
+{
+  g_autofree char *key = record_key(prefix, kind, id);
+  const char *argv[] = { "GETRANGE", key, "0", RECORD_END };
+  return send_call(conn, deadline_ms, G_N_ELEMENTS(argv), argv, NULL, NULL, func, user);
+}
+
+void qv_cancel_put(QvConn *conn, const char *prefix, const char *job_id, const char *envelope, gsize len, gint64 ttl_ms,
+                   gint64 deadline_ms, QvDoneFunc func, gpointer user)
+{
+  announce(conn, prefix, "cancel", job_id, envelope, len, ttl_ms, deadline_ms, func, user);
 }
 
 guint64 qv_cancel_get(QvConn *conn, const char *prefix, const char *job_id, gint64 deadline_ms, QvBytesFunc func,
                       gpointer user)
 {
-  g_autofree char *key = record_key(prefix, "cancel", job_id);
-  const char *argv[] = { "GETRANGE", key, "0", RECORD_END };
-  return send_call(conn, deadline_ms, G_N_ELEMENTS(argv), argv, NULL, NULL, func, user);
+  return get_record(conn, prefix, "cancel", job_id, deadline_ms, func, user);
+}
+
+/* Smoke */
+
+char *qv_smoke_channel(const char *prefix)
+{
+  return g_strconcat(prefix, ":smoke", NULL);
+}
+
+void qv_smoke_request_put(QvConn *conn, const char *prefix, const char *runner_id, const char *envelope, gsize len,
+                          gint64 deadline_ms, QvDoneFunc func, gpointer user)
+{
+  announce(conn, prefix, "smoke", runner_id, envelope, len, SMOKE_REQUEST_TTL_MS, deadline_ms, func, user);
+}
+
+guint64 qv_smoke_request_get(QvConn *conn, const char *prefix, const char *runner_id, gint64 deadline_ms,
+                             QvBytesFunc func, gpointer user)
+{
+  return get_record(conn, prefix, "smoke", runner_id, deadline_ms, func, user);
 }
 
 /* Egress tokens */

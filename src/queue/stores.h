@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Our own keys, outside BullMQ's: blob chunks, replay guard, cancel, egress tokens, health.
+/* Our own keys, outside BullMQ's: blob chunks, replay guard, cancel, egress tokens, health, smoke.
  * Sections 2.1, 2.3, 3, 7 and 8 of protocol.md. All are tried until they are answered
  * or deadline_ms (0: none) has passed; each returns an id for qv_conn_cancel
  * unless it says void. */
@@ -61,3 +61,12 @@ typedef void (*QvHealthFunc)(guint n, const char *const *runner_ids, GBytes *con
                              gpointer user);
 void qv_health_list(QvConn *conn, const char *prefix, gint64 now_ms, gint64 deadline_ms, QvHealthFunc func,
                     gpointer user);
+
+/* SET <prefix>:smoke:<runner_id> PX 120000, then PUBLISH runner_id on <prefix>:smoke. */
+void qv_smoke_request_put(QvConn *conn, const char *prefix, const char *runner_id, const char *envelope, gsize len,
+                          gint64 deadline_ms, QvDoneFunc func, gpointer user);
+/* At most 64 KiB + 1 bytes of it. */
+guint64 qv_smoke_request_get(QvConn *conn, const char *prefix, const char *runner_id, gint64 deadline_ms,
+                             QvBytesFunc func, gpointer user);
+/* "<prefix>:smoke", for a QvSubscriber. */
+char *qv_smoke_channel(const char *prefix);

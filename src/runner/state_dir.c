@@ -17,6 +17,20 @@
 
 enum { ID_BYTES = 16, ID_FILE_MAX = 64, POLL_MS = 50 };
 
+gboolean qv_state_dir_private(const char *path, GError **error)
+{
+  struct stat st;
+  if (stat(path, &st) != 0)
+    return qv_error_set_errno(error, errno, "cannot look at %s", path);
+  if (!S_ISDIR(st.st_mode) || (st.st_mode & 0022) != 0 || st.st_uid != geteuid()) {
+    g_set_error(error, QV_ERROR, QV_ERROR_POLICY,
+                "%s must be a folder of uid %u that nobody else may write to (chown %u, chmod go-w)", path, geteuid(),
+                geteuid());
+    return FALSE;
+  }
+  return TRUE;
+}
+
 gboolean qv_state_dir_prepare(const char *path, GError **error)
 {
   if (!g_path_is_absolute(path)) {
@@ -26,16 +40,10 @@ gboolean qv_state_dir_prepare(const char *path, GError **error)
   }
   if (g_mkdir_with_parents(path, 0711) != 0)
     return qv_error_set_errno(error, errno, "QUAVON_SANDBOX_STATE_DIR: cannot make %s", path);
-  struct stat st;
-  if (stat(path, &st) != 0)
-    return qv_error_set_errno(error, errno, "QUAVON_SANDBOX_STATE_DIR: cannot look at %s", path);
-  if (!S_ISDIR(st.st_mode) || (st.st_mode & 0022) != 0 || st.st_uid != geteuid()) {
-    g_set_error(error, QV_ERROR, QV_ERROR_POLICY,
-                "QUAVON_SANDBOX_STATE_DIR: %s must be a folder of uid %u that nobody else may write to "
-                "(chown %u, chmod go-w)", path, geteuid(), geteuid());
-    return FALSE;
-  }
-  return TRUE;
+  if (qv_state_dir_private(path, error))
+    return TRUE;
+  g_prefix_error(error, "QUAVON_SANDBOX_STATE_DIR: ");
+  return FALSE;
 }
 
 int qv_state_dir_lock(const char *path, gint64 wait_ms, GError **error)

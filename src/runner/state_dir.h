@@ -10,6 +10,9 @@
  * for the sockets of the backend is refused (QV_ERROR_POLICY). */
 gboolean qv_state_dir_prepare(const char *path, GError **error);
 
+/* A folder that is ours and that nobody else may write to? QV_ERROR_POLICY. */
+gboolean qv_state_dir_private(const char *path, GError **error);
+
 /* Takes the lock, waiting at most WAIT_MS for an earlier runner's job processes to clean up:
  * they inherit the descriptor. Returns it, or -1 (QV_ERROR_TIMEOUT: held by another). */
 int qv_state_dir_lock(const char *path, gint64 wait_ms, GError **error);
