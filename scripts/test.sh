@@ -71,7 +71,8 @@ run() { # folder, name of the log, processes, suites and options…
 # What the system suites need beside the build.
 prepare_systems() {
   build_release || return 1
-  attempt scripts/test-image.sh base node
+  attempt scripts/test-image.sh base node || return 1
+  attempt scripts/guest-kernel.sh
 }
 
 lane_lint() {
