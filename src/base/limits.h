@@ -100,6 +100,13 @@ enum {
   /* Section 6: results. */
   QV_PAYLOAD_TTL_MS = 900000,
 
+  /* Section 10: live logs. */
+  QV_LIVE_EVERY_MS = 1000,               /* one member at most */
+  QV_LIVE_BYTES_MAX = 16 * 1024,         /* a member */
+  QV_LIVE_ALL_BYTES_MAX = 4 * 1024 * 1024, /* a job */
+  QV_LIVE_MEMBERS_MAX = 86400,           /* one a second of the longest wallMs that an operator can set */
+  QV_LIVE_TTL_MS = 900000,
+
   /* Section 9: images lock. */
   QV_IMAGES_MAX = 256,
 

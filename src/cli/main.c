@@ -12,6 +12,7 @@ const QvVerb qv_verbs[] = {
   { "run", "run [OPTION…] [--] COMMAND [ARGUMENT…]", "run a command on a copy of a folder, in a sandbox", qv_verb_run },
   { "wait", "wait [OPTION…] JOB", "wait for a job and show its result", qv_verb_wait },
   { "result", "result [OPTION…] JOB", "show the result of a job that has ended", qv_verb_result },
+  { "logs", "logs [OPTION…] JOB", "show what a job prints, or has printed", qv_verb_logs },
   { "cancel", "cancel JOB", "ask for a job's end", qv_verb_cancel },
   { "keygen", "keygen FILE", "make a pool key", qv_verb_keygen },
   { "snapshot", "snapshot [OPTION…] DIR", "pack a folder as `run` does, and name its digest", qv_verb_snapshot },

@@ -89,7 +89,7 @@ static void show(QvProgress *progress, const QuavonProgress *now)
   gboolean moving = progress->terminal && now->stage != QUAVON_STAGE_PACKED;
   gboolean news = !progress->any || progress->stage != now->stage ||
                   (now->stage == QUAVON_STAGE_STEP && progress->done != now->done);
-  if (!moving && !news)
+  if ((!moving && !news) || (progress->busy != NULL && *progress->busy))
     return;
   g_autofree char *text = stage_text(now, moving);
   double seconds = (double)now->elapsed_ms / 1000;

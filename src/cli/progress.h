@@ -13,6 +13,7 @@ typedef struct {
   QuavonStage stage;
   gint64 done; /* step that was said last */
   gboolean any, line_open;
+  const gboolean *busy; /* or NULL; while TRUE, something else has begun a line on the terminal */
 } QvProgress;
 
 void qv_progress_init(QvProgress *progress, gboolean quiet, QvEmbedded *embedded);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/limits.h"
 #include "format/text.h"
 
 int qv_exit_status(const char *status, const char *code, const QuavonStepRecord *record)
@@ -80,15 +81,12 @@ static void to_stream(void *stream, const char *text, size_t n)
   fwrite(text, 1, n, stream);
 }
 
-static void print_log(FILE *out, const char *what, const char *bytes, size_t n, const QuavonStepRecord *record,
-                      const QvReportOptions *options)
+static void print_bytes(FILE *out, const char *bytes, size_t n, gboolean raw)
 {
-  if (bytes == NULL || n == 0)
+  if (n == 0)
     return;
-  if (record->log_truncated && !options->quiet)
-    qv_complain("log of %s: the last %zu of %" G_GINT64_FORMAT " bytes", what, n, record->log_total_bytes);
   fflush(stderr);
-  if (options->raw) {
+  if (raw) {
     fwrite(bytes, 1, n, out);
   } else {
     QvTextPrinter printer;
@@ -101,18 +99,105 @@ static void print_log(FILE *out, const char *what, const char *bytes, size_t n, 
   fflush(out);
 }
 
-static void print_logs(const QuavonResult *result, const QuavonPayload *payload, const QvReportOptions *options)
+enum { LOGS_MAX = QV_JOB_STEPS_MAX + 1 };
+
+typedef struct {
+  QvLogTail tail[LOGS_MAX];
+  QuavonStepRecord record[LOGS_MAX];
+  gsize n;
+} Logs;
+
+static void take_log(Logs *logs, const QuavonStepRecord *record, const char *bytes, size_t n)
 {
-  FILE *out = options->json ? stderr : stdout;
+  if (bytes == NULL || logs->n == LOGS_MAX)
+    return;
+  logs->record[logs->n] = *record;
+  logs->tail[logs->n++] = (QvLogTail){ .bytes = bytes, .n = n, .total_bytes = record->log_total_bytes };
+}
+
+static void collect_logs(const QuavonResult *result, const QuavonPayload *payload, Logs *logs)
+{
   QuavonStepRecord record;
   size_t n = 0;
-  if (quavon_result_setup(result, &record) == 0)
-    print_log(out, "setup", quavon_payload_setup_log(payload, &n), n, &record, options);
+  *logs = (Logs){ 0 };
+  if (quavon_result_setup(result, &record) == 0) {
+    const char *bytes = quavon_payload_setup_log(payload, &n);
+    take_log(logs, &record, bytes, n);
+  }
   for (size_t i = 0; quavon_result_step(result, i, &record) == 0; i++) {
     const char *bytes = quavon_payload_log(payload, i, &n);
-    g_autofree char *name = qv_text_printable_line(record.name, strlen(record.name));
-    print_log(out, name != NULL ? name : "a step", bytes, n, &record, options);
+    take_log(logs, &record, bytes, n);
   }
+}
+
+static void print_log(FILE *out, const Logs *logs, gsize i, const QvReportOptions *options)
+{
+  const QvLogTail *tail = &logs->tail[i];
+  const QuavonStepRecord *record = &logs->record[i];
+  gsize left = tail->n - tail->seen;
+  if (left == 0)
+    return;
+  g_autofree char *name = qv_text_printable_line(record->name, strlen(record->name));
+  gboolean shown = options->live != NULL && options->live->show && !qv_live_view_empty(options->live);
+  if (record->log_truncated && !options->quiet && !shown)
+    qv_complain("log of %s: the last %zu of %" G_GINT64_FORMAT " bytes", name != NULL ? name : "a step", tail->n,
+                record->log_total_bytes);
+  else if (tail->seen > 0 && i + 1 < logs->n && !options->quiet)
+    qv_complain("the end of %s's log, too late for the live view:", name != NULL ? name : "a step");
+  print_bytes(out, tail->bytes + tail->seen, left, options->raw);
+}
+
+/* All that is known of a job without records: what was heard while it ran. */
+static gboolean print_heard(FILE *out, const QvReportOptions *options)
+{
+  QvLiveView *live = options->live;
+  if (live == NULL || qv_live_view_empty(live))
+    return FALSE;
+  if (live->show) {
+    qv_live_view_break(live);
+    return TRUE;
+  }
+  if (!options->quiet)
+    qv_complain("there is no complete log; what was heard while it ran:");
+  g_autoptr(GByteArray) all = g_byte_array_new();
+  for (guint i = 0; i < live->chunks->len; i++) {
+    gsize n = 0;
+    const guint8 *bytes = g_bytes_get_data(live->chunks->pdata[i], &n);
+    g_byte_array_append(all, bytes, (guint)n);
+  }
+  print_bytes(out, (const char *)all->data, all->len, options->raw);
+  return TRUE;
+}
+
+/* Does what is still to be printed begin where the live view ended? */
+static gboolean goes_on(const Logs *logs)
+{
+  for (gsize i = 0; i + 1 < logs->n; i++) {
+    if (logs->tail[i].seen < logs->tail[i].n)
+      return FALSE;
+  }
+  const QvLogTail *last = &logs->tail[logs->n - 1];
+  return last->seen > 0 && last->seen < last->n;
+}
+
+gboolean qv_report_logs(const QuavonResult *result, const QuavonPayload *payload, const QvReportOptions *options)
+{
+  FILE *out = options->json ? stderr : stdout;
+  QvLiveView *live = options->live;
+  Logs logs;
+  collect_logs(result, payload, &logs);
+  if (logs.n == 0)
+    return print_heard(out, options);
+  if (live != NULL && live->show && !qv_live_view_empty(live)) {
+    gboolean fits = qv_live_view_rest(live, logs.tail, logs.n);
+    if (!fits || !goes_on(&logs))
+      qv_live_view_break(live);
+    if (!fits && !options->quiet)
+      qv_complain("the live view had gaps; the logs as they were kept:");
+  }
+  for (gsize i = 0; i < logs.n; i++)
+    print_log(out, &logs, i, options);
+  return TRUE;
 }
 
 /* The step that a failed run ended with. */
@@ -173,10 +258,11 @@ static gboolean deliver(QuavonClient *client, const QuavonResult *result, const 
     qv_fail(error);
     return FALSE;
   }
-  print_logs(result, payload, options);
+  if (!options->no_logs)
+    qv_report_logs(result, payload, options);
   gboolean ok = options->output == NULL || write_artefacts(result, payload, options);
   /* What could not be written stays for `quavon result --output`. */
-  if (ok && (options->output != NULL || quavon_result_artefacts_n(result) == 0))
+  if (ok && !options->keep && (options->output != NULL || quavon_result_artefacts_n(result) == 0))
     quavon_payload_unlink(client, result, NULL);
   quavon_payload_free(payload);
   return ok;

@@ -12,6 +12,7 @@
 #include "cli/report.h"
 #include "cli/run_options.h"
 #include "cli/verb.h"
+#include "cli/watch.h"
 
 /* Beside the command's own time: transfer, unpacking, setup, artefacts. */
 enum { WALL_EXTRA_MS = 300000 };
@@ -76,12 +77,14 @@ static int run_job(QuavonClient *client, const QuavonJob *job, const QvRunOption
     puts(job_id);
     return QV_CLI_OK;
   }
-  QuavonResult *result = quavon_wait(client, job_id, qv_progress_show, progress, &error);
+  g_auto(QvLiveView) live = { 0 };
+  const QvWatchOptions watch = { .live = options->live, .no_live = options->no_live, .json = options->json,
+                                 .raw = options->raw, .quiet = options->quiet };
+  QuavonResult *result = qv_watch(client, job_id, &watch, progress, &live, &error);
   if (result == NULL)
     return fail(progress, error);
-  qv_progress_end_line(progress);
   QvReportOptions report = { .json = options->json, .raw = options->raw, .quiet = options->quiet,
-                             .force = options->force, .output = options->output };
+                             .force = options->force, .output = options->output, .live = &live };
   int status = qv_report(client, result, &report);
   quavon_result_free(result);
   return status;

@@ -103,8 +103,12 @@ static gboolean check(QvRunOptions *options, int argc, char **argv, int *status)
     *status = qv_usage("run", "what is to be run? A command is missing");
   else if (options->rev != NULL && options->all)
     *status = qv_usage("run", "--all is about a folder, --rev about a commit: not both");
+  else if (options->artefacts != NULL && options->output == NULL && !options->detach)
+    *status = qv_usage("run", "--artefact needs --output, the folder that they are written to");
   else if (options->detach && options->output != NULL)
     *status = qv_usage("run", "--detach does not wait, so there is nothing for --output (`quavon wait` has it)");
+  else if (options->live && (options->no_live || options->detach))
+    *status = qv_usage("run", "--live contradicts %s", options->detach ? "--detach" : "--no-live");
   else if (!check_env(options->env))
     *status = qv_usage("run", "--env: the form is NAME=VALUE");
   else {
@@ -134,7 +138,9 @@ gboolean qv_run_options_parse(int argc, char **argv, QvRunOptions *options, int 
     { "detach", 0, 0, G_OPTION_ARG_NONE, &options->detach, "Print the job's id and do not wait", NULL },
     { "json", 0, 0, G_OPTION_ARG_NONE, &options->json, "Print the verified result, logs to stderr", NULL },
     { "raw", 0, 0, G_OPTION_ARG_NONE, &options->raw, "Print logs byte by byte, unescaped", NULL },
-    { "quiet", 'q', 0, G_OPTION_ARG_NONE, &options->quiet, "No progress and no summary", NULL },
+    { "live", 0, 0, G_OPTION_ARG_NONE, &options->live, "Print logs as they come, also where standard output is no terminal", NULL },
+    { "no-live", 0, 0, G_OPTION_ARG_NONE, &options->no_live, "Print logs at the end only", NULL },
+    { "quiet", 'q', 0, G_OPTION_ARG_NONE, &options->quiet, "No progress, no live logs, no summary", NULL },
     { NULL },
   };
   gboolean parsed = qv_options_parse("run", entries, &argc, &argv, status);

@@ -36,6 +36,7 @@ int qv_main(int argc, char **argv);
 int qv_verb_run(int argc, char **argv);
 int qv_verb_wait(int argc, char **argv);
 int qv_verb_result(int argc, char **argv);
+int qv_verb_logs(int argc, char **argv);
 int qv_verb_cancel(int argc, char **argv);
 int qv_verb_keygen(int argc, char **argv);
 int qv_verb_snapshot(int argc, char **argv);

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* quavon wait, quavon result, quavon cancel */
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/progress.h"
 #include "cli/report.h"
 #include "cli/verb.h"
+#include "cli/watch.h"
 
 typedef struct {
   QvReportOptions report;
   char *output; /* report's */
-  gboolean logs;
+  gboolean logs, live, no_live;
 } Options;
 
 static void options_clear(Options *options)
@@ -23,13 +25,16 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Options, options_clear)
 static gboolean parse(const char *verb, int *argc, char ***argv, Options *options, int *status)
 {
   QvReportOptions *report = &options->report;
+  gboolean waits = strcmp(verb, "wait") == 0;
   const GOptionEntry entries[] = {
     { "output", 0, 0, G_OPTION_ARG_FILENAME, &options->output, "Where artefacts are written", "DIR" },
     { "force", 0, 0, G_OPTION_ARG_NONE, &report->force, "Replace files that exist below --output", NULL },
     { "json", 0, 0, G_OPTION_ARG_NONE, &report->json, "Print the verified result, logs to stderr", NULL },
     { "raw", 0, 0, G_OPTION_ARG_NONE, &report->raw, "Print logs byte by byte, unescaped", NULL },
     { "quiet", 'q', 0, G_OPTION_ARG_NONE, &report->quiet, "No progress and no summary", NULL },
-    { "logs", 0, 0, G_OPTION_ARG_NONE, &options->logs, "Fetch and print the logs (wait does)", NULL },
+    { waits ? "live" : "logs", 0, 0, G_OPTION_ARG_NONE, waits ? &options->live : &options->logs,
+      waits ? "Print logs as they come, also where standard output is no terminal" : "Print the logs too", NULL },
+    { waits ? "no-live" : NULL, 0, 0, G_OPTION_ARG_NONE, &options->no_live, "Print logs at the end only", NULL },
     { NULL },
   };
   if (!qv_options_parse(verb, entries, argc, argv, status))
@@ -67,8 +72,12 @@ int qv_verb_wait(int argc, char **argv)
   QvProgress progress;
   qv_progress_init(&progress, options.report.quiet, NULL);
   /* Ctrl-C ends the wait, not the job: `quavon cancel` does that. */
-  QuavonResult *result = quavon_wait(client, argv[1], qv_progress_show, &progress, &error);
-  qv_progress_end_line(&progress);
+  g_auto(QvLiveView) live = { 0 };
+  const QvReportOptions *report = &options.report;
+  const QvWatchOptions watch = { .live = options.live, .no_live = options.no_live, .json = report->json, .raw = report->raw,
+                                 .quiet = report->quiet };
+  QuavonResult *result = qv_watch(client, argv[1], &watch, &progress, &live, &error);
+  options.report.live = &live;
   if (result != NULL)
     return report_and_close(client, result, &options);
   quavon_client_close(client);
@@ -87,6 +96,7 @@ int qv_verb_result(int argc, char **argv)
     return qv_fail(error);
   QuavonResult *result = quavon_result_get(client, argv[1], &error);
   options.report.no_payload = !options.logs && options.report.output == NULL;
+  options.report.no_logs = !options.logs;
   if (result != NULL)
     return report_and_close(client, result, &options);
   quavon_client_close(client);

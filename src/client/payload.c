@@ -126,12 +126,37 @@ QuavonPayload *quavon_payload_fetch(QuavonClient *client, const QuavonResult *re
   return payload;
 }
 
+typedef struct {
+  QvCall call;
+  guint n;
+} CountCall;
+
+static void on_live_count(guint n, const GError *error, gpointer user)
+{
+  CountCall *count = user;
+  count->n = n;
+  qv_call_finish(&count->call, error);
+}
+
+/* The logs are in the payload, whole: nobody needs what was heard of them before. Best effort: they expire. */
+static void unlink_live(QuavonClient *client, const char *job_id)
+{
+  CountCall count = { 0 };
+  qv_live_count(client->conn, client->prefix, job_id, QV_CALL_DEADLINE_MS, on_live_count, &count);
+  if (!qv_session_wait(client, &count.call, NULL) || count.n == 0)
+    return;
+  QvCall call = { 0 };
+  qv_live_unlink(client->conn, client->prefix, job_id, count.n, QV_CALL_DEADLINE_MS, qv_call_done, &call);
+  qv_session_wait(client, &call, NULL);
+}
+
 int quavon_payload_unlink(QuavonClient *client, const QuavonResult *result, QuavonError **error)
 {
   g_autoptr(QvSessionScope) scope G_GNUC_UNUSED = qv_session_enter(client);
   const QvBlobDescriptor *descriptor = result->result->payload;
   if (descriptor == NULL)
     return 0;
+  unlink_live(client, result->result->job_id);
   QvCall call = { 0 };
   GError *cause = NULL;
   qv_blob_unlink(client->conn, client->prefix, descriptor->blob_id, (guint)descriptor->chunks, QV_CALL_DEADLINE_MS,

@@ -147,6 +147,19 @@ QUAVON_API QuavonResult *quavon_result_verify(QuavonClient *client, const char *
 /* Asks for the job's end; 0, or -1. A job that has ended is not changed. */
 QUAVON_API int quavon_cancel(QuavonClient *client, const char *job_id, QuavonError **error);
 
+/* ── Live logs ──────────────────────────────────────────────────────────── */
+
+/* What a running job prints, as it comes, setup and steps one behind the other: hostile bytes, at most 16 KiB a second. They
+ * inform only and are not signed: a flood is passed over in part, and what Valkey was too slow for is missing. CHUNK counts
+ * from 0; a number that was left out is a gap. */
+typedef void (*QuavonLogFunction)(const char *bytes, size_t len, int64_t chunk, void *data);
+
+/* While quavon_wait waits, FUNCTION gets the live logs of its job, from the start on; NULL: no longer. */
+QUAVON_API void quavon_client_follow_logs(QuavonClient *client, QuavonLogFunction function, void *data);
+/* Those that are there now: of a running job, or of one whose end left no payload, for 15 minutes. 0, or -1. */
+QUAVON_API int quavon_logs_read(QuavonClient *client, const char *job_id, QuavonLogFunction function, void *data,
+                                QuavonError **error);
+
 /* ── Result ─────────────────────────────────────────────────────────────── */
 
 typedef struct {

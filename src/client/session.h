@@ -10,6 +10,7 @@
 
 #include "base/config.h"
 #include "client/api_error.h"
+#include "client/quavon.h"
 #include "protocol/job.h"
 #include "protocol/key.h"
 #include "queue/conn.h"
@@ -36,6 +37,8 @@ struct QuavonClient {
   QvKeyring *ring;
   QvLimitsPolicy policy;
   GHashTable *tickets; /* job id → QvTicket: those that this client submitted */
+  QuavonLogFunction log_function; /* or NULL */
+  void *log_data;
 };
 
 enum { QV_CALL_DEADLINE_MS = 30000 };

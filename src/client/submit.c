@@ -272,6 +272,20 @@ static gboolean submit(Reporter *reporter, const QuavonJob *description, QvTicke
   return FALSE;
 }
 
+/* Nobody can wait for these any more. */
+static gboolean is_over(gpointer job_id, gpointer ticket, gpointer now_ms)
+{
+  const QvJob *job = ((QvTicket *)ticket)->job;
+  return job->not_after + job->limits.wall_ms + 2 * QV_LOST_EXTRA_MS < *(gint64 *)now_ms;
+}
+
+static void remember(QuavonClient *client, QvTicket *ticket)
+{
+  gint64 now_ms = qv_clock_unix_ms();
+  g_hash_table_foreach_remove(client->tickets, is_over, &now_ms);
+  g_hash_table_replace(client->tickets, g_strdup(ticket->job->job_id), qv_ticket_ref(ticket));
+}
+
 int quavon_submit(QuavonClient *client, const QuavonJob *description, QuavonProgressFunction progress, void *data,
                   char job_id[QUAVON_JOB_ID_SIZE], QuavonError **error)
 {
@@ -300,6 +314,6 @@ int quavon_submit(QuavonClient *client, const QuavonJob *description, QuavonProg
     return -1;
   }
   memcpy(job_id, job->job_id, QUAVON_JOB_ID_SIZE);
-  g_hash_table_replace(client->tickets, g_strdup(job->job_id), qv_ticket_ref(ticket));
+  remember(client, ticket);
   return 0;
 }

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "client/live.h"
 #include "client/path.h"
 #include "client/result.h"
 #include "protocol/cancel.h"
@@ -220,6 +221,9 @@ static QuavonResult *wait_for(Wait *wait, QuavonErrorCode *code, GError **error)
   g_source_set_callback(tick, on_tick, wait, NULL);
   g_source_attach(tick, client->context);
   report(wait);
+  g_autoptr(QvLive) live = client->log_function != NULL
+                             ? qv_live_follow(client, wait->ticket, client->log_function, client->log_data)
+                             : NULL;
   QuavonResult *result = NULL;
   if (wait_for_end(wait, code, error)) {
     if (wait->error != NULL)
@@ -229,8 +233,17 @@ static QuavonResult *wait_for(Wait *wait, QuavonErrorCode *code, GError **error)
   }
   g_source_destroy(tick);
   g_source_unref(tick);
+  if (live != NULL && wait->ended)
+    qv_live_drain(live);
   qv_waiter_free(waiter);
   return result;
+}
+
+/* The job is over for this client: a result has its own reference. */
+static void forget(QuavonClient *client, const char *job_id, const QuavonResult *result, QuavonErrorCode code)
+{
+  if (result != NULL || code == QUAVON_ERROR_REJECTED || code == QUAVON_ERROR_LOST)
+    g_hash_table_remove(client->tickets, job_id);
 }
 
 static QuavonResult *finish(QuavonResult *result, QuavonErrorCode code, GError *cause, QuavonError **error)
@@ -259,6 +272,7 @@ QuavonResult *quavon_wait(QuavonClient *client, const char *job_id, QuavonProgre
     result = wait_for(&wait, &code, &cause);
     g_free(wait.text);
     g_clear_error(&wait.error);
+    forget(client, ticket->job->job_id, result, code);
   }
   return finish(result, code, cause, error);
 }
@@ -292,6 +306,7 @@ QuavonResult *quavon_result_get(QuavonClient *client, const char *job_id, Quavon
     if (qv_session_wait(client, &now.call, &cause) && now.state != QV_JOB_WAITING && now.state != QV_JOB_ACTIVE)
       result = conclude(ticket, now.state, now.text, now.len, &code, &cause);
     g_free(now.text);
+    forget(client, ticket->job->job_id, result, code);
   }
   return finish(result, code, cause, error);
 }

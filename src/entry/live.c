@@ -7,11 +7,12 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "entry/output.h"
 
 void qv_entry_live_init(QvEntryLive *live, QvEntryOutput *output)
 {
-  *live = (QvEntryLive){.output = output, .last_ms = qv_clock_mono_ms() - QV_ENTRY_LIVE_EVERY_MS};
+  *live = (QvEntryLive){.output = output, .last_ms = qv_clock_mono_ms() - QV_LIVE_EVERY_MS};
 }
 
 void qv_entry_live_begin_step(QvEntryLive *live, int step)
@@ -22,9 +23,10 @@ void qv_entry_live_begin_step(QvEntryLive *live, int step)
 
 int qv_entry_live_timeout_ms(const QvEntryLive *live, const QvEntryRing *ring)
 {
-  if (live->at >= ring->total || live->spent >= QV_ENTRY_LIVE_ALL_BYTES_MAX)
+  if (live->at >= ring->total || live->spent >= QV_LIVE_ALL_BYTES_MAX ||
+      live->next >= QV_LIVE_MEMBERS_MAX)
     return -1;
-  int64_t left_ms = live->last_ms + QV_ENTRY_LIVE_EVERY_MS - qv_clock_mono_ms();
+  int64_t left_ms = live->last_ms + QV_LIVE_EVERY_MS - qv_clock_mono_ms();
   return left_ms < 0 ? 0 : (int)left_ms;
 }
 
@@ -32,12 +34,12 @@ void qv_entry_live_step(QvEntryLive *live, const QvEntryRing *ring)
 {
   if (qv_entry_live_timeout_ms(live, ring) != 0)
     return;
-  uint64_t most = QV_ENTRY_LIVE_ALL_BYTES_MAX - live->spent;
-  if (most > QV_ENTRY_LIVE_BYTES_MAX)
-    most = QV_ENTRY_LIVE_BYTES_MAX;
+  uint64_t most = QV_LIVE_ALL_BYTES_MAX - live->spent;
+  if (most > QV_LIVE_BYTES_MAX)
+    most = QV_LIVE_BYTES_MAX;
   if (ring->total - live->at > most)
     live->at = ring->total - most;
-  char bytes[QV_ENTRY_LIVE_BYTES_MAX];
+  char bytes[QV_LIVE_BYTES_MAX];
   size_t n = 0, part;
   for (;;) {
     const char *view = qv_entry_ring_view(ring, &live->at, &part);

@@ -10,12 +10,6 @@
 
 struct QvEntryOutput;
 
-enum {
-  QV_ENTRY_LIVE_EVERY_MS = 1000,
-  QV_ENTRY_LIVE_BYTES_MAX = 16 * 1024,            /* a member */
-  QV_ENTRY_LIVE_ALL_BYTES_MAX = 4 * 1024 * 1024, /* of a run */
-};
-
 typedef struct {
   struct QvEntryOutput *output;
   int step;        /* negative: setup */

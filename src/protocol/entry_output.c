@@ -27,11 +27,6 @@
 #include "protocol/fields.h"
 #include "protocol/record_internal.h"
 
-enum {
-  LIVE_BYTES_MAX = 16 * 1024,
-  LIVE_ALL_BYTES_MAX = 4 * 1024 * 1024,
-  LIVE_MEMBERS_MAX = 86400, /* one a second of the longest wallMs that an operator can set */
-};
 #define ARTEFACT_PREFIX "artefacts/"
 enum { ARTEFACT_PREFIX_N = sizeof ARTEFACT_PREFIX - 1 };
 
@@ -101,9 +96,9 @@ QvEntryOutput *qv_entry_output_new(const QvEntryOutputSpec *spec, const QvEntryO
       g_ptr_array_add(output->globs, glob);
   }
   guint64 largest = (guint64)MAX(MAX(spec->log_bytes, spec->artefact_bytes), (gint64)QV_RECORD_JSON_BYTES_MAX);
-  guint64 entries = 2 * (spec->steps_n + 1) + (guint64)spec->artefact_count + 1 + (spec->live ? LIVE_MEMBERS_MAX : 0);
+  guint64 entries = 2 * (spec->steps_n + 1) + (guint64)spec->artefact_count + 1 + (spec->live ? QV_LIVE_MEMBERS_MAX : 0);
   guint64 total = (spec->steps_n + 2) * ((guint64)spec->log_bytes + QV_RECORD_JSON_BYTES_MAX) +
-                  (guint64)spec->artefact_bytes + LIVE_ALL_BYTES_MAX +
+                  (guint64)spec->artefact_bytes + QV_LIVE_ALL_BYTES_MAX +
                   entries * (QV_TAR_HEADER_BYTES_MAX + QV_TAR_BLOCK_BYTES) + QV_TAR_END_BYTES;
   const QvTarCaps caps = { .entries_max = entries, .total_bytes_max = total, .file_bytes_max = largest,
                            .portable = true };
@@ -159,7 +154,8 @@ static gboolean begin_live(QvEntryOutput *output, const QvTarEntry *entry, GErro
     g_snprintf(want, sizeof want, "live/%d.%u", (int)output->step, output->live_n);
   if (strcmp(entry->path, want) != 0 || (output->step >= 0 && (gsize)output->step >= output->spec.steps_n))
     return breach(error, entry->path, "is not the live member that may come here");
-  if (entry->size > LIVE_BYTES_MAX || output->live_bytes + (gint64)entry->size > LIVE_ALL_BYTES_MAX)
+  if (entry->size > QV_LIVE_BYTES_MAX || output->live_n == QV_LIVE_MEMBERS_MAX ||
+      output->live_bytes + (gint64)entry->size > QV_LIVE_ALL_BYTES_MAX)
     return breach(error, entry->path, "is over the cap of live members");
   output->live_n++;
   output->live_bytes += (gint64)entry->size;

@@ -85,6 +85,117 @@ guint64 qv_blob_unlink(QvConn *conn, const char *prefix, const char *blob_id, gu
   return send_call(conn, deadline_ms, argv->len, (const char *const *)argv->pdata, NULL, func, NULL, user);
 }
 
+/* Live logs */
+
+char *qv_live_channel(const char *prefix)
+{
+  return g_strconcat(prefix, ":live", NULL);
+}
+
+typedef struct {
+  QvDoneFunc done;
+  gpointer user;
+  GDestroyNotify destroy;
+} LiveCall;
+
+static void on_live(const QvReply *reply, const GError *error, gpointer user)
+{
+  LiveCall *call = user;
+  call->done(error, call->user);
+}
+
+static char *live_blob_id(const char *job_id)
+{
+  return g_strconcat(job_id, ".live", NULL);
+}
+
+/* "<prefix>:blob:<jobId>.live:n": the number of chunks, as text. */
+static char *live_count_key(const char *prefix, const char *job_id)
+{
+  return g_strdup_printf("%s:blob:%s.live:n", prefix, job_id);
+}
+
+static void live_free(gpointer user)
+{
+  LiveCall *call = user;
+  if (call->destroy)
+    call->destroy(call->user);
+  g_free(call);
+}
+
+guint64 qv_live_put(QvConn *conn, const char *prefix, const char *job_id, guint n, GBytes *sealed, gint64 deadline_ms,
+                    QvDoneFunc func, gpointer user, GDestroyNotify destroy)
+{
+  g_autofree char *blob_id = live_blob_id(job_id), *key = qv_blob_key(prefix, blob_id, n), *ttl = number(QV_LIVE_TTL_MS);
+  g_autofree char *channel = qv_live_channel(prefix), *message = g_strdup_printf("%s %u", job_id, n);
+  gsize len;
+  const char *value = g_bytes_get_data(sealed, &len);
+  const char *argv[] = { "SET", key, value, "PX", ttl };
+  gsize lens[] = { 3, strlen(key), len, 2, strlen(ttl) };
+  LiveCall *call = g_new(LiveCall, 1);
+  *call = (LiveCall){ func, user, destroy };
+  guint64 id = qv_conn_send_full(conn, QV_SEND_ONCE, deadline_ms, G_N_ELEMENTS(argv), argv, lens, on_live, call, live_free);
+  g_autofree char *count_key = live_count_key(prefix, job_id), *count = number(n + 1);
+  qv_conn_sendl(conn, QV_SEND_ONCE, deadline_ms, NULL, NULL, "SET", count_key, count, "PX", ttl, NULL);
+  qv_conn_sendl(conn, QV_SEND_ONCE, deadline_ms, NULL, NULL, "PUBLISH", channel, message, NULL);
+  return id;
+}
+
+typedef struct {
+  QvLiveCountFunc func;
+  gpointer user;
+} CountCall;
+
+static void on_live_count(const QvReply *reply, const GError *error, gpointer user)
+{
+  CountCall *call = user;
+  const char *text = reply ? qv_reply_text(reply) : NULL;
+  guint64 n = 0;
+  if (!text || !g_ascii_string_to_unsigned(text, 10, 0, QV_LIVE_MEMBERS_MAX, &n, NULL))
+    n = 0;
+  call->func((guint)n, error, call->user);
+}
+
+guint64 qv_live_count(QvConn *conn, const char *prefix, const char *job_id, gint64 deadline_ms, QvLiveCountFunc func,
+                      gpointer user)
+{
+  g_autofree char *key = live_count_key(prefix, job_id);
+  const char *argv[] = { "GETRANGE", key, "0", "15" };
+  CountCall *call = g_new(CountCall, 1);
+  *call = (CountCall){ func, user };
+  return qv_conn_send_full(conn, QV_SEND_AGAIN, deadline_ms, G_N_ELEMENTS(argv), argv, NULL, on_live_count, call, g_free);
+}
+
+/* One a second: older ones have expired. */
+static guint live_first(guint n)
+{
+  const guint alive = QV_LIVE_TTL_MS / QV_LIVE_EVERY_MS + 100;
+  return n > alive ? n - alive : 0;
+}
+
+void qv_live_expire(QvConn *conn, const char *prefix, const char *job_id, guint n, gint64 ttl_ms)
+{
+  g_autofree char *blob_id = live_blob_id(job_id), *ttl = number(ttl_ms), *count_key = live_count_key(prefix, job_id);
+  if (n > 0)
+    qv_conn_sendl(conn, QV_SEND_ONCE, 0, NULL, NULL, "PEXPIRE", count_key, ttl, NULL);
+  for (guint i = live_first(n); i < n; i++) {
+    g_autofree char *key = qv_blob_key(prefix, blob_id, i);
+    qv_conn_sendl(conn, QV_SEND_ONCE, 0, NULL, NULL, "PEXPIRE", key, ttl, NULL);
+  }
+}
+
+guint64 qv_live_unlink(QvConn *conn, const char *prefix, const char *job_id, guint n, gint64 deadline_ms, QvDoneFunc func,
+                       gpointer user)
+{
+  g_autofree char *blob_id = live_blob_id(job_id);
+  g_autoptr(GPtrArray) argv = g_ptr_array_new_with_free_func(g_free);
+  g_ptr_array_add(argv, g_strdup("UNLINK"));
+  g_ptr_array_add(argv, live_count_key(prefix, job_id));
+  for (guint i = live_first(n); i < n; i++)
+    g_ptr_array_add(argv, qv_blob_key(prefix, blob_id, i));
+  return send_call(conn, deadline_ms, argv->len, (const char *const *)argv->pdata, NULL, func, NULL, user);
+}
+
 /* Replay guard: SET NX is sent once only, because a second one would meet our own first. */
 
 typedef struct {

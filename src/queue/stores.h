@@ -21,6 +21,22 @@ guint64 qv_blob_get(QvConn *conn, const char *prefix, const char *blob_id, guint
 guint64 qv_blob_unlink(QvConn *conn, const char *prefix, const char *blob_id, guint chunks, gint64 deadline_ms,
                        QvDoneFunc func, gpointer user);
 
+/* Live logs (section 10): a sealed chunk, how many there are now, then the message that tells of it. On the wire at most
+ * once: GONE. destroy(user) when it is done with, also where it was cancelled (the message may still go out). */
+guint64 qv_live_put(QvConn *conn, const char *prefix, const char *job_id, guint n, GBytes *sealed, gint64 deadline_ms,
+                    QvDoneFunc func, gpointer user, GDestroyNotify destroy);
+/* How many chunks were written, those that expired or were lost among them; 0 where nobody knows. */
+typedef void (*QvLiveCountFunc)(guint n, const GError *error, gpointer user);
+guint64 qv_live_count(QvConn *conn, const char *prefix, const char *job_id, gint64 deadline_ms, QvLiveCountFunc func,
+                      gpointer user);
+/* Those of the chunks below n that can still be there expire in ttl_ms. */
+void qv_live_expire(QvConn *conn, const char *prefix, const char *job_id, guint n, gint64 ttl_ms);
+/* UNLINKs the same. */
+guint64 qv_live_unlink(QvConn *conn, const char *prefix, const char *job_id, guint n, gint64 deadline_ms, QvDoneFunc func,
+                       gpointer user);
+/* "<prefix>:live", for a QvSubscriber. */
+char *qv_live_channel(const char *prefix);
+
 typedef enum {
   QV_GUARD_WON,
   QV_GUARD_REPLAYED,

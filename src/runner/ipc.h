@@ -13,6 +13,8 @@
 
 #include <glib.h>
 
+#include "base/limits.h"
+
 /* One bit a sender. */
 enum { QV_IPC_FROM_SUPERVISOR = 1, QV_IPC_FROM_JOB = 2, QV_IPC_FROM_UNPACK = 4 };
 
@@ -22,12 +24,13 @@ enum {
   QV_IPC_TEXT_MAX = 4096,
   QV_IPC_SEALED_MAX = 8 + 1048604,      /* index, which; IV, chunk of 1 MiB, tag (protocol.md 3) */
   QV_IPC_PIECE_MAX = 256 * 1024,
+  QV_IPC_LIVE_MAX = 4 + QV_LIVE_BYTES_MAX + QV_CHUNK_IV_BYTES + QV_CHUNK_TAG_BYTES,
 };
 
 /* X(NAME, senders, cap in bytes): payload
  * SETUP       JSON, setup.h: what the job process must do
- * KEYS        32 bytes each: the derived keys of base, overlay (zeros: none) and result, the salt of result; then the
- *             egress token, 43 bytes and a NUL (zeros: none)
+ * KEYS        32 bytes each: the derived keys of base, overlay (zeros: none) and result, the salt of result, the key of
+ *             live; then the egress token, 43 bytes and a NUL (zeros: none)
  * CHUNK       u32 0 base or 1 overlay, u32 index, the sealed chunk as it came from Valkey
  * GRANT       u32: this many more PAYLOAD frames may be sent
  * STOP        kill the sandbox, report what there is
@@ -42,13 +45,14 @@ enum {
  * REPORT      from unpack, after the last piece of payload: "<treeSha256 or ->" LF facts (record.h). From
  *             job: the same bytes; empty where there are none
  * PAYLOAD     from unpack: the next piece of the payload's gzip. From job: u32 index, u32 0, the sealed chunk
+ * LIVE        u32 n, then from unpack: the bytes of the n-th live member (section 10). From job: the same, sealed
  * GONE        the sandbox and all that belonged to it is removed; a text when something is left
  * CONFIG      JSON: what unpack must know
  * VERDICT     u32 QvUnpackVerdict (unpack.h), then a text for the log: the stream is over or not worth
  *             reading, kill the sandbox */
 #define QV_IPC_MESSAGES(X) \
   X(SETUP, QV_IPC_FROM_SUPERVISOR, QV_IPC_JSON_MAX) \
-  X(KEYS, QV_IPC_FROM_SUPERVISOR, 172) \
+  X(KEYS, QV_IPC_FROM_SUPERVISOR, 204) \
   X(CHUNK, QV_IPC_FROM_SUPERVISOR, QV_IPC_SEALED_MAX) \
   X(GRANT, QV_IPC_FROM_SUPERVISOR, 4) \
   X(STOP, QV_IPC_FROM_SUPERVISOR, 0) \
@@ -62,6 +66,7 @@ enum {
   X(HOST, QV_IPC_FROM_JOB, QV_IPC_TEXT_MAX) \
   X(REPORT, QV_IPC_FROM_JOB | QV_IPC_FROM_UNPACK, QV_IPC_JSON_MAX) \
   X(PAYLOAD, QV_IPC_FROM_JOB | QV_IPC_FROM_UNPACK, QV_IPC_SEALED_MAX) \
+  X(LIVE, QV_IPC_FROM_JOB | QV_IPC_FROM_UNPACK, QV_IPC_LIVE_MAX) \
   X(GONE, QV_IPC_FROM_JOB, QV_IPC_TEXT_MAX) \
   X(CONFIG, QV_IPC_FROM_JOB, QV_IPC_JSON_MAX) \
   X(VERDICT, QV_IPC_FROM_UNPACK, QV_IPC_TEXT_MAX)

@@ -22,6 +22,7 @@
 #include "runner/channel.h"
 #include "runner/egress.h"
 #include "runner/job_input.h"
+#include "runner/job_live.h"
 #include "runner/job_output.h"
 #include "runner/relay.h"
 #include "runner/setup.h"
@@ -45,6 +46,7 @@ typedef struct {
   gboolean networked;    /* or its network, not cut yet */
   QvJobInput *input;
   QvJobOutput *output;
+  QvJobLive *live;       /* NULL: none were asked for */
   QvBlobWriter *sealer;  /* of the payload; NULL: none or not yet */
   gint64 payload_bytes;
   guint32 grants;
@@ -235,6 +237,13 @@ static void on_verdict(QvUnpackVerdict verdict, const char *text, gpointer data)
   end_run(job, verdict == QV_UNPACK_BAD ? QV_HOST_BAD_OUTPUT : QV_HOST_CUT);
 }
 
+static gboolean on_live(guint32 n, const guint8 *bytes, gsize bytes_n, gpointer data)
+{
+  Job *job = data;
+  /* Without LIVE in its configuration unpack takes such a member for a breach itself. */
+  return job->live != NULL && qv_job_live_member(job->live, n, bytes, bytes_n);
+}
+
 static void on_progress(guint32 members, gpointer data)
 {
   Job *job = data;
@@ -358,7 +367,8 @@ static gboolean start_sandbox(Job *job, GError **error)
 static gboolean start_pipes(Job *job, GError **error)
 {
   static const QvJobInputEvents input = {.written = on_written, .done = on_input_done, .stuck = on_input_stuck};
-  static const QvJobOutputEvents output = {.verdict = on_verdict, .progress = on_progress, .report = on_facts};
+  static const QvJobOutputEvents output = {.verdict = on_verdict, .live = on_live, .progress = on_progress,
+                                           .report = on_facts};
   guint8 key[QV_STREAM_KEY_BYTES];
   qv_random_bytes(key, sizeof key);
   QvEntryProxy proxy = {.token = job->keys.egress_token,
@@ -367,11 +377,14 @@ static gboolean start_pipes(Job *job, GError **error)
                         .ca_pem = job->setup->ca_pem};
   gboolean egress = job->setup->egress_proxy != NULL;
   QvSecret *request =
-    qv_entry_request_format(job->setup->job, key, egress ? &proxy : NULL, FALSE, error);
+    qv_entry_request_format(job->setup->job, key, egress ? &proxy : NULL, job->setup->live, error);
   if (request != NULL) {
+    if (job->setup->live)
+      job->live = qv_job_live_new(job->setup->job, job->keys.live_key, job->supervisor);
     job->input = qv_job_input_new(qv_sandbox_take_stdin(job->sandbox), request, job->setup->job, &job->keys, &input,
                                   job);
-    job->output = qv_job_output_new(qv_sandbox_take_stdout(job->sandbox), job->setup->job, key, &output, job, error);
+    job->output = qv_job_output_new(qv_sandbox_take_stdout(job->sandbox), job->setup->job, job->setup->live, key,
+                                    &output, job, error);
   }
   explicit_bzero(key, sizeof key);
   return job->output != NULL;
@@ -454,6 +467,7 @@ int qv_job_main(void)
   g_clear_handle_id(&job.remove, g_source_remove);
   qv_relay_close(job.relay);
   qv_job_output_free(job.output);
+  qv_job_live_free(job.live);
   qv_job_input_free(job.input);
   qv_sandbox_free(job.sandbox);
   qv_backend_free(job.backend);

@@ -65,6 +65,18 @@ void qv_run_finish(QvJobRun *run)
 
 /* ---- tidy up */
 
+enum { LIVE_LINGER_MS = 30000 };
+
+/* Where the logs are in the payload, the live ones stay only as long as somebody may still be reading them; else they are
+ * all that is known of what the job printed, and keep their time. */
+static void expire_live(QvJobRun *run)
+{
+  gboolean whole = run->state.reported && run->host.end == QV_HOST_COMPLETE;
+  guint n = run->link != NULL && whole ? qv_job_link_live_n(run->link) : 0;
+  qv_live_expire(qv_run_conn(run), run->supervisor->prefix, run->id, n, LIVE_LINGER_MS);
+}
+
+
 static void on_unlinked(const GError *error, gpointer user)
 {
   QvJobRun *run = user;
@@ -78,6 +90,7 @@ static void on_unlinked(const GError *error, gpointer user)
 
 void qv_run_unlink(QvJobRun *run)
 {
+  expire_live(run);
   const QvBlobDescriptor *blobs[] = {&run->admission.job->base, run->admission.job->overlay};
   run->unlinks = blobs[1] != NULL ? 2 : 1;
   for (guint i = 0, n = run->unlinks; i < n; i++)

@@ -14,7 +14,11 @@
 #include "runner/channel.h"
 #include "runner/spawn.h"
 
-enum { WINDOW = QV_CHUNKS_IN_MEMORY_MAX };
+enum {
+  WINDOW = QV_CHUNKS_IN_MEMORY_MAX,
+  LIVE_WINDOW = 4,         /* live chunks under way; one more is dropped: Valkey is slow, the job is not */
+  LIVE_DEADLINE_MS = 5000,
+};
 
 typedef struct {
   QvJobLink *link;
@@ -43,6 +47,9 @@ struct QvJobLink {
   gboolean has_host, reported, storing;
   gint64 payload_chunks, payload_got, payload_stored;
   Slot out[WINDOW];
+  /* live logs: best effort */
+  guint live_n, live_dropped;
+  guint64 live[LIVE_WINDOW]; /* commands; 0: free */
   QvJobLinkEvents events;
   gpointer data;
 };
@@ -172,6 +179,48 @@ void qv_job_link_store(QvJobLink *link)
   }
 }
 
+/* ---- live logs */
+
+typedef struct {
+  QvJobLink *link;
+  guint slot;
+} Live;
+
+static void on_live_stored(const GError *error, gpointer user)
+{
+  Live *live = user;
+  live->link->live[live->slot] = 0;
+  live->link->live_dropped += error != NULL;
+}
+
+static gboolean on_live(QvJobLink *link, const guint8 *payload, gsize n)
+{
+  if (n < 4 + QV_CHUNK_IV_BYTES + QV_CHUNK_TAG_BYTES || qv_ipc_u32(payload) < link->live_n ||
+      qv_ipc_u32(payload) >= QV_LIVE_MEMBERS_MAX)
+    return FALSE;
+  guint32 i = qv_ipc_u32(payload);
+  guint slot = 0;
+  while (slot < LIVE_WINDOW && link->live[slot] != 0)
+    slot++;
+  link->live_dropped += i - link->live_n; /* by the job process */
+  link->live_n = i + 1;
+  if (slot == LIVE_WINDOW || qv_conn_state(link->conn) != QV_CONN_UP) {
+    link->live_dropped++;
+    return TRUE;
+  }
+  g_autoptr(GBytes) bytes = g_bytes_new(payload + 4, n - 4);
+  Live *live = g_new(Live, 1);
+  *live = (Live){.link = link, .slot = slot};
+  link->live[slot] = qv_live_put(link->conn, link->prefix, link->job_id, i, bytes, LIVE_DEADLINE_MS, on_live_stored, live,
+                                 g_free);
+  return TRUE;
+}
+
+guint qv_job_link_live_n(const QvJobLink *link)
+{
+  return link->live_n;
+}
+
 /* ---- what the job process says */
 
 static gboolean on_trouble(QvJobLink *link, const guint8 *payload, gsize n)
@@ -234,6 +283,10 @@ static gboolean take_frame(QvJobLink *link, QvIpcType type, const guint8 *payloa
     return TRUE;
   case QV_IPC_PAYLOAD:
     return on_payload(link, payload, n, error);
+  case QV_IPC_LIVE:
+    if (!on_live(link, payload, n))
+      break;
+    return TRUE;
   case QV_IPC_GONE: {
     g_autofree char *left = n > 0 ? g_strndup((const char *)payload, n) : NULL;
     link->events.gone(left, link->data);
@@ -327,6 +380,14 @@ void qv_job_link_free(QvJobLink *link)
   for (int i = 0; i < WINDOW; i++) {
     if (link->out[i].command != 0)
       qv_conn_cancel(link->conn, link->out[i].command);
+  }
+  for (int i = 0; i < LIVE_WINDOW; i++) {
+    if (link->live[i] != 0)
+      qv_conn_cancel(link->conn, link->live[i]);
+  }
+  if (link->live_dropped > 0) {
+    g_autofree char *dropped = g_strdup_printf("%u", link->live_dropped);
+    qv_log(QV_LOG_INFO, "live logs were dropped: Valkey was slow or away", "jobId", link->job_id, "chunks", dropped, NULL);
   }
   qv_channel_free(link->channel);
   if (link->child != 0) {

@@ -57,6 +57,15 @@ static gboolean on_frame(QvIpcType type, const guint8 *payload, gsize n, gpointe
       return TRUE;
     }
     break;
+  case QV_IPC_LIVE:
+    if (n >= 4 && !output->decided) {
+      if (output->events.live == NULL || !output->events.live(qv_ipc_u32(payload), payload + 4, n - 4, output->data))
+        decide(output, QV_UNPACK_BAD, "live members come faster than one a second");
+      return TRUE;
+    }
+    if (output->decided)
+      return TRUE; /* behind a breach: nobody reads on */
+    break;
   case QV_IPC_PAYLOAD:
     if (!output->reported)
       return keep_payload(output, payload, n, error);
@@ -103,7 +112,7 @@ static void on_child(GPid pid, int status, gpointer data)
   }
 }
 
-static gboolean send_config(int fd, const QvJob *job, const guint8 *key, GError **error)
+static gboolean send_config(int fd, const QvJob *job, gboolean live, const guint8 *key, GError **error)
 {
   g_autofree const char **names = g_new0(const char *, job->run_n + 1);
   g_autofree gboolean *goes_on = g_new0(gboolean, job->run_n + 1);
@@ -119,7 +128,8 @@ static gboolean send_config(int fd, const QvJob *job, const guint8 *key, GError 
                             .log_bytes = job->limits.log_bytes,
                             .artefact_bytes = job->limits.artefact_bytes,
                             .artefact_count = job->limits.artefact_count,
-                            .artefact_globs = (const char *const *)job->artefacts};
+                            .artefact_globs = (const char *const *)job->artefacts,
+                            .live = live};
   gsize n;
   char *text = qv_unpack_config_format(&spec, &n);
   guint8 header[QV_IPC_HEADER_BYTES];
@@ -131,7 +141,8 @@ static gboolean send_config(int fd, const QvJob *job, const guint8 *key, GError 
   return fine;
 }
 
-static gboolean start(QvJobOutput *output, int guest_fd, const QvJob *job, const guint8 *key, GError **error)
+static gboolean start(QvJobOutput *output, int guest_fd, const QvJob *job, gboolean live, const guint8 *key,
+                      GError **error)
 {
   int config[2], frames[2];
   if (!qv_fd_pipe(config, error))
@@ -151,10 +162,10 @@ static gboolean start(QvJobOutput *output, int guest_fd, const QvJob *job, const
   close(qv_io_steal(&config_in));
   output->child = g_child_watch_add(output->pid, on_child, output);
   output->channel = qv_channel_new(qv_io_steal(&frames_in), QV_IPC_FROM_UNPACK, on_frame, on_end, output);
-  return send_config(config_out, job, key, error);
+  return send_config(config_out, job, live, key, error);
 }
 
-QvJobOutput *qv_job_output_new(int guest_fd, const QvJob *job, const guint8 key[QV_STREAM_KEY_BYTES],
+QvJobOutput *qv_job_output_new(int guest_fd, const QvJob *job, gboolean live, const guint8 key[QV_STREAM_KEY_BYTES],
                                const QvJobOutputEvents *events, gpointer data, GError **error)
 {
   QV_AUTOFD int guest = guest_fd;
@@ -167,7 +178,7 @@ QvJobOutput *qv_job_output_new(int guest_fd, const QvJob *job, const guint8 key[
     qv_error_set_errno(error, errno, "cannot make a file in memory");
     return NULL;
   }
-  if (!start(output, guest, job, key, error))
+  if (!start(output, guest, job, live, key, error))
     return NULL;
   return g_steal_pointer(&output);
 }

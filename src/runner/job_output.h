@@ -14,6 +14,8 @@ typedef struct QvJobOutput QvJobOutput;
 typedef struct {
   /* Exactly once: the stream is decided. A crash of the unpack process counts as QV_UNPACK_BAD. TEXT is for the log. */
   void (*verdict)(QvUnpackVerdict verdict, const char *text, gpointer data);
+  /* Member N of the live logs. FALSE: it comes too early, which is a breach. May be NULL where none are asked for. */
+  gboolean (*live)(guint32 n, const guint8 *bytes, gsize bytes_n, gpointer data);
   /* MEMBERS of the output are complete. */
   void (*progress)(guint32 members, gpointer data);
   /* After QV_UNPACK_COMPLETE, exactly once: the payload is whole. FACTS NULL: the unpack process died after its
@@ -21,8 +23,8 @@ typedef struct {
   void (*report)(GBytes *facts, gpointer data);
 } QvJobOutputEvents;
 
-/* Takes GUEST_FD whatever happens. The stream key is in KEY. */
-QvJobOutput *qv_job_output_new(int guest_fd, const QvJob *job, const guint8 key[QV_STREAM_KEY_BYTES],
+/* Takes GUEST_FD whatever happens. The stream key is in KEY; LIVE: the entry was asked for live logs. */
+QvJobOutput *qv_job_output_new(int guest_fd, const QvJob *job, gboolean live, const guint8 key[QV_STREAM_KEY_BYTES],
                                const QvJobOutputEvents *events, gpointer data, GError **error);
 /* Kills the unpack process where it still lives. */
 void qv_job_output_free(QvJobOutput *output);

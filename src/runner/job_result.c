@@ -8,6 +8,7 @@
 #include "base/hex.h"
 #include "base/log.h"
 #include "protocol/egress_token.h"
+#include "protocol/live.h"
 
 enum { TREE_HEX_N = 64 };
 
@@ -17,7 +18,8 @@ static void derive(const QvKey *key, const guint8 *salt, const char *tenant_id, 
   memcpy(out, qv_secret_bytes(secret), QV_BLOB_KEY_BYTES);
 }
 
-void qv_job_keys_derive(const QvJob *job, const QvKey *key, const guint8 result_salt[QV_SALT_BYTES], QvJobKeys *keys)
+void qv_job_keys_derive(const QvJob *job, const char *job_sha256, const QvKey *key,
+                        const guint8 result_salt[QV_SALT_BYTES], QvJobKeys *keys)
 {
   char blob_id[QV_BLOB_ID_CAP];
   memset(keys, 0, sizeof *keys);
@@ -27,6 +29,8 @@ void qv_job_keys_derive(const QvJob *job, const QvKey *key, const guint8 result_
   derive(key, job->base.salt, job->tenant_id, job->base.blob_id, keys->base_key);
   if (job->overlay != NULL)
     derive(key, job->overlay->salt, job->tenant_id, job->overlay->blob_id, keys->overlay_key);
+  g_autoptr(QvSecret) live = qv_live_key_derive(key, job_sha256, job->tenant_id, job->job_id);
+  memcpy(keys->live_key, qv_secret_bytes(live), QV_BLOB_KEY_BYTES);
 }
 
 static QvRunEnd end_of_host(const QvHostReport *host)

@@ -8,7 +8,8 @@
 #include "runner/setup.h"
 
 /* Derives the keys of JOB's blobs from the pool key; the caller wipes them. */
-void qv_job_keys_derive(const QvJob *job, const QvKey *key, const guint8 result_salt[QV_SALT_BYTES], QvJobKeys *keys);
+void qv_job_keys_derive(const QvJob *job, const char *job_sha256, const QvKey *key,
+                        const guint8 result_salt[QV_SALT_BYTES], QvJobKeys *keys);
 
 typedef struct {
   const QvJob *job;

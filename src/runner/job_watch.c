@@ -119,14 +119,15 @@ void qv_run_spawn(QvJobRun *run)
          job->image.name, "digest", job->image.digest, NULL);
   say_progress(run, FALSE, 0);
   QvSetup setup = {.place = supervisor->place, .job = run->admission.job, .rootfs_file = run->rootfs_file,
-                   .image_digest = run->image_digest};
+                   .image_digest = run->image_digest,
+                   .live = strcmp(supervisor->config->live_logs, "on") == 0};
   if (run->state.egress) {
     setup.egress_proxy = supervisor->config->egress_proxy;
     setup.ca_pem = supervisor->ca_pem;
   }
   QvJobKeys keys;
   qv_random_bytes(run->result_salt, sizeof run->result_salt);
-  qv_job_keys_derive(job, run->admission.key, run->result_salt, &keys);
+  qv_job_keys_derive(job, run->admission.job_sha256, run->admission.key, run->result_salt, &keys);
   memcpy(keys.egress_token, run->token, sizeof keys.egress_token);
   QvJobLinkOptions options = {.conn = qv_run_conn(run),
                               .prefix = supervisor->prefix,

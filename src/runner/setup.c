@@ -110,9 +110,10 @@ char *qv_setup_format(const QvSetup *setup, gsize *n)
 #define X(field, name) json_object_set_new(limits, name, json_integer(setup->job->limits.field));
   QV_LIMITS_TABLE(X)
 #undef X
-  return dump(json_pack("{s:o,s:o,s:o,s:s?,s:s?,s:s?,s:s?}", "place", place_build(&setup->place), "job",
+  return dump(json_pack("{s:o,s:o,s:o,s:s?,s:s?,s:s?,s:s?,s:b}", "place", place_build(&setup->place), "job",
                         qv_job_build(setup->job), "limits", limits, "rootfsFile", setup->rootfs_file, "imageDigest",
-                        setup->image_digest, "egressProxy", setup->egress_proxy, "caPem", setup->ca_pem),
+                        setup->image_digest, "egressProxy", setup->egress_proxy, "caPem", setup->ca_pem,
+                        "live", setup->live),
               n);
 }
 
@@ -135,12 +136,13 @@ QvSetup *qv_setup_parse(const char *text, gsize n, GError **error)
   json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
   json_t *place = NULL, *job = NULL, *limits = NULL, *rootfs_file = NULL, *image_digest = NULL, *egress_proxy = NULL;
   json_t *ca_pem = NULL;
+  int live = 0;
   g_autoptr(QvSetup) setup = g_new0(QvSetup, 1);
   QvLimitsPolicy policy = {0};
   gboolean fine = root != NULL &&
-                  json_unpack_ex(root, &why, 0, "{s:o,s:o,s:o,s:o,s:o,s:o,s:o !}", "place", &place, "job", &job, "limits",
+                  json_unpack_ex(root, &why, 0, "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:b !}", "place", &place, "job", &job, "limits",
                                  &limits, "rootfsFile", &rootfs_file, "imageDigest", &image_digest, "egressProxy",
-                                 &egress_proxy, "caPem", &ca_pem) == 0 &&
+                                 &egress_proxy, "caPem", &ca_pem, "live", &live) == 0 &&
                   place_parse(place, &setup->place, &why);
   if (!fine)
     bad("SETUP", &why, error);
@@ -152,6 +154,7 @@ QvSetup *qv_setup_parse(const char *text, gsize n, GError **error)
     setup->image_digest = g_strdup(json_string_value(image_digest));
     setup->egress_proxy = g_strdup(json_string_value(egress_proxy));
     setup->ca_pem = g_strdup(json_string_value(ca_pem));
+    setup->live = live;
     setup->job = qv_job_parse(job, &policy, error);
     fine = setup->job != NULL;
   }

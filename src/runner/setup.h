@@ -42,6 +42,7 @@ typedef struct {
   char *image_digest;
   char *egress_proxy; /* address of the proxy; NULL: the job has no egress */
   char *ca_pem;       /* for the setup step, or NULL */
+  gboolean live;      /* the entry is asked for live logs */
 } QvSetup;
 
 /* The text of SETUP. Free with g_free. */
@@ -57,6 +58,7 @@ typedef struct {
   guint8 overlay_key[QV_BLOB_KEY_BYTES];
   guint8 result_key[QV_BLOB_KEY_BYTES];
   guint8 result_salt[QV_SALT_BYTES];
+  guint8 live_key[QV_BLOB_KEY_BYTES];
   char egress_token[QV_TOKEN_LEN + 1];
 } QvJobKeys;
 

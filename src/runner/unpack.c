@@ -32,6 +32,7 @@ typedef struct {
   QvPayloadWriter *payload;
   gboolean silent; /* warming up: write nothing */
   guint members;
+  guint32 live; /* members of live logs */
 } Unpack;
 
 /* ---- configuration */
@@ -47,9 +48,10 @@ char *qv_unpack_config_format(const QvEntryOutputSpec *spec, gsize *n)
   json_t *globs = json_array();
   for (const char *const *glob = spec->artefact_globs; glob != NULL && *glob != NULL; glob++)
     json_array_append_new(globs, json_string(*glob));
-  json_t *root = json_pack("{s:s,s:s?,s:o,s:o,s:I,s:I,s:I}", "streamKey", key, "setup", spec->setup_name, "steps",
+  json_t *root = json_pack("{s:s,s:s?,s:o,s:o,s:I,s:I,s:I,s:b}", "streamKey", key, "setup", spec->setup_name, "steps",
                            steps, "artefactGlobs", globs, "logBytes", (json_int_t)spec->log_bytes, "artefactBytes",
-                           (json_int_t)spec->artefact_bytes, "artefactCount", (json_int_t)spec->artefact_count);
+                           (json_int_t)spec->artefact_bytes, "artefactCount", (json_int_t)spec->artefact_count, "live",
+                           spec->live);
   char *dumped = json_dumps(root, JSON_COMPACT);
   char *text = g_strdup(dumped);
   explicit_bzero(key, sizeof key);
@@ -65,11 +67,12 @@ static gboolean config_parse(const char *text, gsize n, Config *config)
   json_t *steps = NULL, *setup = NULL, *globs = NULL;
   const char *key = NULL;
   json_int_t log_bytes = 0, artefact_bytes = 0, artefact_count = 0;
+  int live = 0;
   json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
   gboolean fine = root != NULL &&
-                  json_unpack(root, "{s:s,s:o,s:o,s:o,s:I,s:I,s:I !}", "streamKey", &key, "setup", &setup, "steps",
-                              &steps, "artefactGlobs", &globs, "logBytes", &log_bytes, "artefactBytes", &artefact_bytes, "artefactCount",
-                              &artefact_count) == 0 &&
+                  json_unpack(root, "{s:s,s:o,s:o,s:o,s:I,s:I,s:I,s:b !}", "streamKey", &key, "setup", &setup, "steps",
+                              &steps, "artefactGlobs", &globs, "logBytes", &log_bytes, "artefactBytes", &artefact_bytes,
+                              "artefactCount", &artefact_count, "live", &live) == 0 &&
                   qv_hex_decode(key, strlen(key), config->stream_key, QV_STREAM_KEY_BYTES);
   gsize steps_n = json_array_size(steps);
   config->step_names = g_new0(char *, steps_n + 1);
@@ -99,7 +102,8 @@ static gboolean config_parse(const char *text, gsize n, Config *config)
                                      .log_bytes = log_bytes,
                                      .artefact_bytes = artefact_bytes,
                                      .artefact_count = artefact_count,
-                                     .artefact_globs = (const char *const *)config->artefact_globs};
+                                     .artefact_globs = (const char *const *)config->artefact_globs,
+                                     .live = live};
   json_decref(root);
   return fine;
 }
@@ -178,11 +182,20 @@ static void on_artefact_end(void *user)
   qv_payload_writer_artefact_end(((Unpack *)user)->payload);
 }
 
+static void on_live(void *user, gssize step, const guint8 *bytes, gsize n)
+{
+  Unpack *unpack = user;
+  guint32 i = unpack->live++;
+  if (!unpack->silent)
+    send_frame(QV_IPC_LIVE, &i, sizeof i, bytes, n);
+}
+
 static const QvEntryOutputSink sink = {.record = on_record,
                                        .log = on_log,
                                        .artefact_begin = on_artefact_begin,
                                        .artefact_bytes = on_artefact_bytes,
-                                       .artefact_end = on_artefact_end};
+                                       .artefact_end = on_artefact_end,
+                                       .live = on_live};
 
 /* ---- the life of the process */
 

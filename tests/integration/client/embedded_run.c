@@ -85,7 +85,7 @@ typedef struct {
 static void before_exec(gpointer data)
 {
   const Child *child = data;
-  int out = open(child->out, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  int out = open(child->out, O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY, 0666);
   int err = open(child->err, O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY, 0666);
   dup2(out, STDOUT_FILENO);
   dup2(err, STDERR_FILENO);
@@ -108,7 +108,7 @@ static void start(Run *run, const char *program, const char *verb, const char *c
     g_ptr_array_add(argv, (gpointer)*words);
   g_ptr_array_add(argv, NULL);
   g_auto(GStrv) env = run_environment(run);
-  Child child = { out, run->terminal != NULL ? run->terminal : err, getpid(), nobody };
+  Child child = { run->terminal_out ? run->terminal : out, run->terminal != NULL ? run->terminal : err, getpid(), nobody };
   g_autoptr(GError) error = NULL;
   forget_parts(run);
   g_spawn_async(run->repo, (char **)argv->pdata, env, G_SPAWN_DO_NOT_REAP_CHILD, before_exec, &child, &run->pid, &error);

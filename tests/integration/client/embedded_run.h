@@ -11,6 +11,7 @@ typedef struct {
   char *repo;
   GPid pid;   /* 0: ended */
   const char *terminal; /* NULL, or the device that is its standard error */
+  gboolean terminal_out; /* and its standard output */
   char **extra; /* NAME=VALUE, beside the environment that every run has */
   /* Once a job runs: */
   char *folder; /* the keeper's, /run/quavon-… */

@@ -5,6 +5,7 @@
 
 #include "client/key_file.h"
 #include "client/quavon.h"
+#include "client/session.h"
 #include "peer.h"
 #include "protocol/envelope.h"
 #include "support/valkey.h"
@@ -141,8 +142,10 @@ static void test_succeed(Fixture *f, gconstpointer data)
   QuavonJob *job = job_new(f, "succeed");
   g_assert_cmpint(quavon_submit(f->client, job, watch, &seen, job_id, &error), ==, 0);
   quavon_job_free(job);
+  g_assert_cmpuint(g_hash_table_size(f->client->tickets), ==, 1);
   QuavonResult *result = quavon_wait(f->client, job_id, watch, &seen, &error);
   g_assert_nonnull(result);
+  g_assert_cmpuint(g_hash_table_size(f->client->tickets), ==, 0); /* a client may live for years */
   guint always = 1u << QUAVON_STAGE_PACKING | 1u << QUAVON_STAGE_PACKED | 1u << QUAVON_STAGE_SENDING |
                  1u << QUAVON_STAGE_WAITING;
   g_assert_cmpuint(seen.stages & always, ==, always);

@@ -125,7 +125,7 @@ static gpointer read_terminal(gpointer data)
   return g_string_free(text, FALSE);
 }
 
-static char *on_terminal(const char *const *words)
+static char *on_terminal(gboolean out, const char *const *words)
 {
   int ours = -1, theirs = -1;
   char name[64];
@@ -133,6 +133,7 @@ static char *on_terminal(const char *const *words)
   g_assert_cmpint(ttyname_r(theirs, name, sizeof name), ==, 0);
   Run *run = run_new();
   run->terminal = name;
+  run->terminal_out = out;
   run_setenv(run, "TERM", "xterm");
   GThread *reader = g_thread_new("terminal", read_terminal, GINT_TO_POINTER(ours));
   ends_with(run, 0, words);
@@ -149,7 +150,7 @@ static void test_progress(void)
   if (!run_possible())
     return;
   static const char *const words[] = { "--", "sleep", "2", NULL };
-  g_autofree char *moving = on_terminal(words);
+  g_autofree char *moving = on_terminal(FALSE, words);
   static const char *const lines[] = { "packing", "\r\033[Kwaiting for a runner, ", "\r\033[Kstep 1 of 1, " };
   for (guint i = 0; i < G_N_ELEMENTS(lines); i++)
     says(g_strdup(moving), lines[i]);
@@ -166,6 +167,26 @@ static void test_progress(void)
   run_free(run);
 }
 
+/* With the output on a terminal too, the log comes as it is printed, once, and no progress gets between a line and its end. */
+static void test_live(void)
+{
+  if (!run_possible())
+    return;
+  static const char *const words[] = { "--", "sh", "-c", "echo 'fir''st'; sleep 2; printf mid; sleep 2; echo 'dle'; echo end", NULL };
+  g_autofree char *text = on_terminal(TRUE, words);
+  const char *first = strstr(text, "first\r\n"), *middle = strstr(text, "middle\r\nend\r\n");
+  if (first == NULL || middle == NULL || middle < first || strstr(first + 1, "first") != NULL ||
+      strstr(middle + strlen("middle\r\nend"), "end\r\n") != NULL)
+    g_error("not once and in order:\n%s", text);
+  says(g_strdup(middle), "succeeded");
+
+  Run *run = run_new();
+  ends_with(run, 0, WORDS("--live", "--", "sh", "-c", "echo a; sleep 2; echo b"));
+  g_autofree char *both = run_stdout(run);
+  g_assert_cmpstr(both, ==, "a\nb\n");
+  run_free(run);
+}
+
 static void test_refusals(void)
 {
   Run *run = run_new();
@@ -176,6 +197,8 @@ static void test_refusals(void)
     ends_with(run, 78, WORDS("--image", "no-such-image", "true"));
     says(run_stderr(run), "quavon images build no-such-image");
     ends_with(run, 64, WORDS("--detach", "true"));
+    ends_with(run, 64, WORDS("--artefact", "out", "true"));
+    says(run_stderr(run), "--output");
     ends_with(run, 66, WORDS("--repo", "/no/such/folder", "true"));
     ends_with(run, 66, WORDS("--rev", "HEAD", "true"));
     run_setenv(run, "QUAVON_SANDBOX_RUNSC", "/nonexistent/runsc");
@@ -320,6 +343,7 @@ int main(int argc, char **argv)
   g_test_add_func("/embedded/output", test_output);
   g_test_add_func("/embedded/tree", test_tree);
   g_test_add_func("/embedded/progress", test_progress);
+  g_test_add_func("/embedded/live", test_live);
   g_test_add_func("/embedded/refusals", test_refusals);
   g_test_add_func("/embedded/interrupt", test_interrupt);
   g_test_add_func("/embedded/interrupt-twice", test_interrupt_twice);

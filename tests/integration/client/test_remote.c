@@ -110,6 +110,8 @@ static void test_detach(Fixture *f, gconstpointer data)
   g_autofree char *text = NULL;
   g_assert_true(g_file_get_contents(path, &text, NULL, NULL));
   g_assert_cmpstr(text, ==, "made\n");
+  g_autofree char *no_log = run_stdout(f->run);
+  g_assert_cmpstr(no_log, ==, ""); /* artefacts were asked for, not logs */
   expect(f, 5, WORDS("result", "--logs", "--raw", "--quiet", id)); /* its payload has been fetched and removed */
   g_autofree char *err = run_stderr(f->run);
   g_assert_nonnull(strstr(err, "gone"));
@@ -126,6 +128,64 @@ static void test_cancel(Fixture *f, gconstpointer data)
   expect(f, 0, WORDS("cancel", id));
   expect(f, 130, WORDS("wait", "--quiet", id));
   expect(f, 66, WORDS("cancel", "00000000-0000-4000-8000-000000000000"));
+}
+
+/* Seen while it runs, then whole; also of a job that left no logs. */
+static void test_logs(Fixture *f, gconstpointer data)
+{
+  if (!run_possible())
+    return;
+  start_runner(f);
+  g_autofree char *id = detach(f, "echo before; while [ ! -e go ]; do sleep 0.2; done");
+  for (g_autofree char *text = NULL; text == NULL || strstr(text, "before\n") == NULL; g_usleep(50000)) {
+    expect(f, 0, WORDS("logs", "--quiet", id));
+    g_free(text);
+    text = run_stdout(f->run);
+  }
+  run_start_verb(f->run, WORDS("logs", "-f", id));
+  for (g_autofree char *text = NULL; text == NULL || strstr(text, "before\n") == NULL; g_usleep(50000)) {
+    g_free(text);
+    text = run_stdout(f->run);
+  }
+  Run *other = f->run;
+  GPid following = other->pid;
+  other->pid = 0;
+  expect(f, 0, WORDS("cancel", id));
+  int status = -1;
+  g_assert_cmpint(waitpid(following, &status, 0), ==, following);
+  g_assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  expect(f, 0, WORDS("logs", id));
+  g_autofree char *kept = run_stdout(f->run);
+  g_assert_cmpstr(kept, ==, "before\n");
+
+  g_autofree char *whole = detach(f, "printf 'one\\n\\033[2Jtwo'; exit 3");
+  expect(f, 0, WORDS("logs", whole, "-f"));
+  g_autofree char *text = run_stdout(f->run);
+  g_assert_cmpstr(text, ==, "one\n\\x1b[2Jtwo\n");
+  expect(f, 0, WORDS("logs", "--raw", whole)); /* the payload stays */
+  g_autofree char *raw = run_stdout(f->run);
+  g_assert_cmpstr(raw, ==, "one\n\033[2Jtwo");
+  expect(f, 66, WORDS("logs", "00000000-0000-4000-8000-000000000000"));
+  expect(f, 64, WORDS("logs"));
+}
+
+/* A job that ends without logs: what was heard of it is shown, although nobody asked for a live view. */
+static void test_heard(Fixture *f, gconstpointer data)
+{
+  if (!run_possible())
+    return;
+  start_runner(f);
+  run_start_verb(f->run, WORDS("run", "--", "sh", "-c", "echo heard; sleep 1000"));
+  for (g_autofree char *keys = NULL; keys == NULL || *keys == '\0'; g_usleep(50000)) {
+    g_free(keys);
+    keys = qv_test_valkey_cli(f->valkey, "KEYS", "quavon-sandbox:blob:*.live:n", NULL);
+  }
+  g_assert_cmpint(kill(f->run->pid, SIGINT), ==, 0);
+  g_assert_cmpint(run_wait(f->run), ==, 130);
+  g_autofree char *out = run_stdout(f->run);
+  g_assert_cmpstr(out, ==, "heard\n");
+  g_autofree char *err = run_stderr(f->run);
+  g_assert_nonnull(strstr(err, "there is no complete log"));
 }
 
 static void test_interrupt(Fixture *f, gconstpointer data)
@@ -179,6 +239,8 @@ int main(int argc, char **argv)
   g_test_init(&argc, &argv, NULL);
   g_test_add("/remote/detach", Fixture, NULL, set_up, test_detach, tear_down);
   g_test_add("/remote/cancel", Fixture, NULL, set_up, test_cancel, tear_down);
+  g_test_add("/remote/logs", Fixture, NULL, set_up, test_logs, tear_down);
+  g_test_add("/remote/heard", Fixture, NULL, set_up, test_heard, tear_down);
   g_test_add("/remote/interrupt", Fixture, NULL, set_up, test_interrupt, tear_down);
   g_test_add("/remote/no-valkey", Fixture, NULL, set_up, test_no_valkey, tear_down);
   g_test_add("/remote/unreadable-key", Fixture, NULL, set_up, test_unreadable_key, tear_down);

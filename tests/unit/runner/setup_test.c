@@ -43,7 +43,8 @@ static void test_setup(void)
                    .job = make_job(),
                    .rootfs_file = (char *)"/images/x.erofs",
                    .egress_proxy = (char *)"/run/proxy.sock",
-                   .ca_pem = (char *)"line\nline\n"};
+                   .ca_pem = (char *)"line\nline\n",
+                   .live = TRUE};
   gsize n;
   g_autofree char *text = qv_setup_format(&setup, &n);
   g_autoptr(GError) error = NULL;
@@ -53,6 +54,7 @@ static void test_setup(void)
   g_assert_cmpstr(back->egress_proxy, ==, "/run/proxy.sock");
   g_assert_cmpstr(back->ca_pem, ==, "line\nline\n");
   g_assert_cmpstr(back->rootfs_file, ==, "/images/x.erofs");
+  g_assert_true(back->live);
   g_assert_cmpstr(back->job->run[0].argv[0], ==, "true");
   g_assert_cmpmem(&back->job->limits, sizeof(QvLimits), &setup.job->limits, sizeof(QvLimits));
   qv_job_free(setup.job);

@@ -34,9 +34,11 @@ static void add_member(GByteArray *out, const char *path, const char *text)
   g_byte_array_append(out, qv_tar_zeros, qv_tar_padding(size));
 }
 
-static GByteArray *good_stream(void)
+static GByteArray *stream_with(const char *live)
 {
   GByteArray *out = g_byte_array_new();
+  if (live != NULL)
+    add_member(out, "live/0.0", live);
   add_member(out, "steps/0.json",
              "{\"durationMs\":5,\"exitCode\":0,\"logTotalBytes\":6,\"logTruncated\":false,\"name\":\"step\",\"signal\":null,"
              "\"startedMs\":1,\"timedOut\":false}");
@@ -58,6 +60,11 @@ static GByteArray *good_stream(void)
   return out;
 }
 
+static GByteArray *good_stream(void)
+{
+  return stream_with(NULL);
+}
+
 /* ---- the process */
 
 typedef struct {
@@ -65,7 +72,7 @@ typedef struct {
   int guest, frames; /* our ends */
 } Process;
 
-static Process start(void)
+static Process start_with(gboolean live)
 {
   static const char *const names[] = {"step"}, *const globs[] = {"*.bin", NULL};
   static const gboolean goes_on[] = {FALSE};
@@ -76,7 +83,8 @@ static Process start(void)
                             .log_bytes = 65536,
                             .artefact_bytes = 1048576,
                             .artefact_count = 4,
-                            .artefact_globs = globs};
+                            .artefact_globs = globs,
+                            .live = live};
   int config[2], frames[2], guest[2];
   g_assert_true(qv_fd_pipe(config, NULL) && qv_fd_pipe(frames, NULL) && qv_fd_socketpair(guest, NULL));
   g_autofree char *program = g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "src", "runner", "quavon-sandbox-runner",
@@ -101,11 +109,17 @@ static Process start(void)
   return process;
 }
 
+static Process start(void)
+{
+  return start_with(FALSE);
+}
+
 typedef struct {
   int verdict; /* -1: none */
   gsize payload_bytes;
   guint progress;
   char *report;
+  GString *live; /* NULL: none */
 } Outcome;
 
 /* Reads all frames and reaps: the process must have ended by itself. */
@@ -127,7 +141,10 @@ static Outcome finish(Process *process)
         outcome.payload_bytes += n;
       else if (type == QV_IPC_PROGRESS)
         outcome.progress++;
-      else if (type == QV_IPC_REPORT)
+      else if (type == QV_IPC_LIVE) {
+        outcome.live = outcome.live != NULL ? outcome.live : g_string_new(NULL);
+        g_string_append_printf(outcome.live, "%u:%.*s;", qv_ipc_u32(payload), (int)n - 4, (const char *)payload + 4);
+      } else if (type == QV_IPC_REPORT)
         outcome.report = g_strndup((const char *)payload, n);
     }
   }
@@ -163,6 +180,24 @@ static void test_complete(void)
     g_assert_nonnull(outcome.report);
     g_assert_cmpint(outcome.report[64], ==, '\n');
     g_assert_nonnull(strstr(outcome.report, "\"out.bin\""));
+    g_free(outcome.report);
+  }
+}
+
+/* Asked for, it is handed on as it is; else it is a breach. */
+static void test_live(void)
+{
+  g_autoptr(GByteArray) stream = stream_with("so\033far");
+  for (int asked = 0; asked < 2; asked++) {
+    Process process = start_with(asked);
+    qv_fd_write_all(process.guest, "guest", stream->data, stream->len, NULL);
+    shutdown(process.guest, SHUT_WR);
+    Outcome outcome = finish(&process);
+    g_assert_cmpint(outcome.verdict, ==, asked ? QV_UNPACK_COMPLETE : QV_UNPACK_BAD);
+    g_assert_cmpstr(asked ? outcome.live->str : NULL, ==, asked ? "0:so\033far;" : NULL);
+    g_assert_cmpuint(outcome.progress, ==, asked ? 2 : 0);
+    if (outcome.live != NULL)
+      g_string_free(outcome.live, TRUE);
     g_free(outcome.report);
   }
 }
@@ -294,6 +329,7 @@ int main(int argc, char **argv)
   signal(SIGPIPE, SIG_IGN);
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/unpack/complete", test_complete);
+  g_test_add_func("/unpack/live", test_live);
   g_test_add_func("/unpack/filtered", test_filtered);
   g_test_add_func("/unpack/cut", test_cut);
   g_test_add_func("/unpack/altered", test_altered);
