@@ -4,9 +4,9 @@ BUILD = build/release
 PREFIX = /usr/local
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all help guest deps deps-build demo test bench fuzz lint coverage install clean
+.PHONY: all help guest deps deps-build demo test bench fuzz lint coverage install deb clean
 all: deps-build ## build everything (release) in build/release
-	@test -f $(BUILD)/build.ninja || meson setup $(BUILD) --buildtype=release -Ddebug=true --prefix=$(PREFIX)
+	@scripts/configure.sh $(BUILD) $(PREFIX)
 	@ninja -C $(BUILD)
 
 help: ## this list
@@ -40,7 +40,10 @@ coverage: deps ## unit tests with counters; page in build/coverage/html
 	@scripts/coverage.sh
 
 install: all ## install below PREFIX (/usr/local); DESTDIR is honoured
-	@meson install -C $(BUILD) --no-rebuild
+	@DESTDIR="$(DESTDIR)" meson install -C $(BUILD) --no-rebuild
+
+deb: deps-build ## Debian packages, in build/deb
+	@scripts/deb.sh
 
 clean: ## remove build
 	@rm -rf build

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "runner/check.h"
 #include "runner/job.h"
+#include "runner/pulse.h"
 #include "runner/smoke.h"
 #include "runner/spawn.h"
 #include "runner/supervisor.h"
@@ -20,11 +21,12 @@ enum { EXIT_USAGE = 64 };
 
 static int help(void)
 {
-  printf("usage: quavon-sandbox-runner [--check | --smoke | --sweep | --version | --help]\n\n"
+  printf("usage: quavon-sandbox-runner [--check | --smoke | --sweep | --healthcheck | --version | --help]\n\n"
          "Takes signed jobs from Valkey and runs each in a throwaway sandbox.\n\n"
          "  --check    verify configuration, keys, images, Valkey and the backend, and exit\n"
          "  --smoke    try the sandbox with every escape probe, a line each, and exit\n"
          "  --sweep    remove what an earlier run left behind, and exit\n"
+         "  --healthcheck  is the runner of this state folder ready and alive?\n"
          "  --version  print the version\n"
          "  --help     print this text\n\n"
          "Configuration comes from the environment:\n\n");
@@ -64,7 +66,7 @@ int main(int argc, char **argv)
     return run_role(role, argc, argv);
   const char *option = argc > 1 ? argv[1] : "";
   gboolean known = *option == '\0' || strcmp(option, "--check") == 0 || strcmp(option, "--smoke") == 0 ||
-                   strcmp(option, "--sweep") == 0;
+                   strcmp(option, "--sweep") == 0 || strcmp(option, "--healthcheck") == 0;
   if (strcmp(option, "--help") == 0)
     return help();
   if (strcmp(option, "--version") == 0) {
@@ -82,6 +84,8 @@ int main(int argc, char **argv)
     return QV_EXIT_CONFIG;
   }
   qv_log_init("quavon-sandbox-runner", config->log_level, config->log_format);
+  if (strcmp(option, "--healthcheck") == 0)
+    return qv_pulse_check_main(config->state_dir);
   if (strcmp(option, "--check") == 0)
     return qv_check_main(config);
   if (strcmp(option, "--smoke") == 0)

@@ -25,6 +25,7 @@
 #include "runner/gate.h"
 #include "runner/health.h"
 #include "runner/job_run.h"
+#include "runner/pulse.h"
 #include "runner/settings.h"
 #include "runner/spawn.h"
 #include "runner/state_dir.h"
@@ -48,6 +49,7 @@ typedef struct {
   QvSubscriber *messages;
   QvGate *gate;         /* NULL until the settings are known to be good */
   QvHealthLoop *health; /* NULL until there is a worker */
+  QvPulse *pulse;
   QvBackendFacts *facts; /* NULL: the backend was not tried yet */
   gint64 started_at;    /* Unix ms */
   guint stops;          /* SIGTERMs so far */
@@ -200,6 +202,7 @@ static void begin_drain(Supervisor *self)
 {
   self->shared.draining = TRUE;
   qv_gate_shut(self->gate, "the runner ends: it takes no more jobs");
+  qv_pulse_stopping(self->pulse);
   qv_logf(QV_LOG_INFO, "draining: %u jobs in progress", self->shared.runs->len);
   qv_job_run_release_held(&self->shared);
   qv_worker_drain(self->shared.worker, on_drained, self);
@@ -258,6 +261,7 @@ static gboolean on_reload(gpointer data)
 {
   Supervisor *self = data;
   g_autoptr(GError) error = NULL;
+  qv_pulse_reloading(self->pulse);
   if (load(self, NULL, &error))
     qv_logf(QV_LOG_INFO, "keys and images were read again");
   else
@@ -269,6 +273,7 @@ static gboolean on_reload(gpointer data)
   touch(self);
   /* Who has just removed by hand what was in the way need not wait. */
   qv_gate_hurry(self->gate);
+  qv_pulse_reloaded(self->pulse);
   return G_SOURCE_CONTINUE;
 }
 
@@ -363,6 +368,7 @@ static void start_worker(Supervisor *self)
                                     self->shared.place.runner_id, &source, self);
   qv_gate_attach(self->gate, self->shared.worker);
   touch(self);
+  qv_pulse_ready(self->pulse);
 }
 
 /* ---- start */
@@ -413,6 +419,7 @@ static gboolean prepare(Supervisor *self, QvTrialImages *trial, GError **error)
 
 static void run(Supervisor *self, const QvTrialImages *trial)
 {
+  self->pulse = qv_pulse_new(self->shared.config->state_dir);
   guint sources[] = {g_unix_signal_add(SIGTERM, on_stop, self), g_unix_signal_add(SIGINT, on_stop, self),
                      g_unix_signal_add(SIGHUP, on_reload, self)};
   qv_sweeper_start(&self->shared.place, NULL, trial, on_first_sweep, self);
@@ -425,6 +432,7 @@ static void run(Supervisor *self, const QvTrialImages *trial)
 
 static void clear(Supervisor *self)
 {
+  qv_pulse_free(self->pulse);
   g_clear_handle_id(&self->grace, g_source_remove);
   g_clear_handle_id(&self->abandon, g_source_remove);
   qv_subscriber_free(self->messages);

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`meson install` puts everything where PREFIX says; the installed program finds its data; scripts/configure.sh changes the
+prefix of a build that is there."""
+
+import os
+import pathlib
+import subprocess
+import tempfile
+
+import tap
+
+ROOT = pathlib.Path(os.environ["QUAVON_SOURCE_ROOT"])
+BUILD = pathlib.Path(os.environ["QUAVON_BUILD_ROOT"])
+MESON = os.environ["QUAVON_TEST_MESON"]
+PREFIX = pathlib.PurePath(os.environ["QUAVON_TEST_PREFIX"])
+WANTED = """
+bin/quavon
+sbin/quavon-sandbox-runner
+libexec/quavon/entry
+include/quavon/quavon.h
+share/man/man1/quavon.1
+share/man/man3/libquavon.3
+share/man/man5/images.lock.json.5
+share/man/man7/quavon-environment.7
+share/man/man8/quavon-sandbox-runner.8
+share/quavon/valkey/users.acl
+share/quavon/images/sandbox/build.sh
+share/quavon/images/sandbox/base/build
+share/quavon/images/sandbox/base/packages.list
+share/quavon/images/sandbox/node/packages.list
+share/quavon/images/sandbox/recipe
+share/quavon/images/sandbox/customize
+share/quavon/images/sandbox/existing.py
+share/quavon/images/sandbox/debian-mirror.sh
+share/bash-completion/completions/quavon
+lib/systemd/system/quavon-sandbox-runner.service
+""".split()
+
+
+def run(*words, **options):
+    done = subprocess.run(words, capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, (words, done.stdout, done.stderr)
+    return done.stdout
+
+
+class Installed:
+    def __enter__(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="qv-test-")
+        run(MESON, "install", "-C", BUILD, "--no-rebuild", "--quiet", "--destdir", self.folder.name)
+        self.prefix = pathlib.Path(self.folder.name + str(PREFIX))
+        return self
+
+    def __exit__(self, *_):
+        self.folder.cleanup()
+
+
+def test_files():
+    with Installed() as installed:
+        missing = [name for name in WANTED if not (installed.prefix / name).is_file()]
+        assert not missing, missing
+        libraries = {path.name for path in installed.prefix.glob("lib/**/libquavon*")}
+        assert {"libquavon.so", "libquavon.so.0", "libquavon.a"} <= libraries, libraries
+        assert list(installed.prefix.glob("lib/**/pkgconfig/quavon.pc"))
+        unit = (installed.prefix / "lib/systemd/system/quavon-sandbox-runner.service").read_text(encoding="utf-8")
+        assert f"ExecStart={PREFIX}/sbin/quavon-sandbox-runner\n" in unit and "@sbindir@" not in unit
+        # Nothing of the build's own place is in what text says.
+        for path in installed.prefix.rglob("*"):
+            if path.is_file() and path.stat().st_size < 100_000 and b"\x7fELF" != path.read_bytes()[:4]:
+                assert str(ROOT).encode() not in path.read_bytes(), path
+
+
+def test_moved_program():
+    """An installation may be moved as a whole: its recipes are found beside it."""
+    with Installed() as installed:
+        quavon = installed.prefix / "bin" / "quavon"
+        environment = {"PATH": os.environ["PATH"], "QUAVON_SANDBOX_STATE_DIR": installed.folder.name + "/state",
+                       "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "")}
+        done = subprocess.run([quavon, "images", "build", "no-such-recipe"], capture_output=True, text=True, check=False,
+                              env=environment)
+        if os.geteuid() == 0:
+            assert done.returncode == 66, (done.returncode, done.stderr)
+            assert str(installed.prefix) in done.stderr, done.stderr
+        assert run(quavon, "version", env=environment).startswith("quavon ")
+
+
+def test_completion():
+    with Installed() as installed:
+        script = f"""
+source {installed.prefix}/share/bash-completion/completions/quavon
+complete_words() {{ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _quavon; printf '%s\\n' "${{COMPREPLY[@]}}"; }}
+complete_words {installed.prefix}/bin/quavon ''
+echo --
+complete_words {installed.prefix}/bin/quavon run --ima
+echo --
+complete_words {installed.prefix}/bin/quavon images b
+"""
+        verbs, option, action = run("bash", "-c", script).split("--\n", 2)[0:1] + run("bash", "-c", script).split("\n--\n")[1:]
+        assert {"run", "images", "wait", "help"} <= set(verbs.split()), verbs
+        assert option.split() == ["--image"], option
+        assert action.split() == ["build"], action
+
+
+def test_prefix_at_any_time():
+    if os.environ.get("QUAVON_TEST_LONG") != "1":
+        raise tap.Skip("sets up a build of its own; QUAVON_TEST_LONG=1")
+    with tempfile.TemporaryDirectory(prefix="qv-test-") as folder:
+        build = folder + "/build"
+        for prefix in ("/usr/local", "/opt/quavon", "/opt/quavon"):
+            run(ROOT / "scripts" / "configure.sh", build, prefix, cwd=ROOT)
+            options = run(MESON, "introspect", build, "--buildoptions")
+            assert f'"name": "prefix", "value": "{prefix}"' in options
+
+
+if __name__ == "__main__":
+    tap.main(globals())
