@@ -111,6 +111,12 @@ char **qv_keeper_environment(const char *folder)
   environment = with_file(environment, "QUAVON_SANDBOX_STATE_DIR", folder, QV_KEEPER_STATE);
   environment = with(environment, "QUAVON_SANDBOX_BACKEND", "runsc");
   environment = with(environment, "QUAVON_SANDBOX_CONCURRENCY", "1");
+  /* It lives for one job: the smoke test of this boot, these programs and this image is remembered beside the images. */
+  const char *lock = g_environ_getenv(environment, "QUAVON_SANDBOX_IMAGES_FILE");
+  if (lock != NULL && g_environ_getenv(environment, "QUAVON_SANDBOX_SMOKE_MEMORY") == NULL) {
+    g_autofree char *images = g_path_get_dirname(lock);
+    environment = with_file(environment, "QUAVON_SANDBOX_SMOKE_MEMORY", images, "smoke");
+  }
   environment = with(environment, "QUAVON_SANDBOX_GRACE_MS", "0"); /* it is stopped when nobody waits any more */
   return with(environment, "QUAVON_LOG_FORMAT", "text");
 }

@@ -51,6 +51,14 @@ void qv_smoke_report_free(QvSmokeReport *smoke)
   g_free(smoke);
 }
 
+QvSmokeReport *qv_smoke_report_copy(const QvSmokeReport *smoke)
+{
+  QvSmokeReport *copy = g_memdup2(smoke, sizeof *smoke);
+  copy->failed = g_strdupv(smoke->failed);
+  copy->request_id = g_strdup(smoke->request_id);
+  return copy;
+}
+
 void qv_health_free(QvHealth *health)
 {
   if (health == NULL)

@@ -24,6 +24,7 @@ typedef struct {
   char *request_id; /* or NULL: nobody asked */
 } QvSmokeReport;
 void qv_smoke_report_free(QvSmokeReport *report);
+QvSmokeReport *qv_smoke_report_copy(const QvSmokeReport *report);
 
 typedef struct {
   char *runner_id;

@@ -3,8 +3,8 @@
  *
  *   start: settings > lock of the state folder > sweep and test of the backend (a
  *          process of its own) > worker > fetching
- *   gate:  what is wrong with the runner, and whether it fetches (gate.h); told in
- *          the health record
+ *   gate:  what is wrong with the runner, and whether it fetches (gate.h)
+ *   health: told every 30 s; the smoke test (supervisor_health.c)
  *   SIGTERM: drain; grace over or a second one: answer `shutdown`; later, or a
  *          third: leave without the answers that Valkey has not taken
  *   SIGHUP: keys and images again, all or nothing */
@@ -19,17 +19,15 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "queue/stores.h"
-#include "queue/subscriber.h"
 #include "runner/admitted.h"
 #include "runner/egress.h"
-#include "runner/gate.h"
-#include "runner/health.h"
 #include "runner/job_run.h"
 #include "runner/pulse.h"
 #include "runner/settings.h"
 #include "runner/spawn.h"
 #include "runner/state_dir.h"
 #include "runner/sweep.h"
+#include "runner/supervisor_private.h"
 #include "runner/sweeper.h"
 
 enum {
@@ -39,27 +37,6 @@ enum {
   EXIT_FAILED = 1,
   EXIT_NOT_ROOT = 77,
 };
-
-#define INSECURE_BACKEND "docker-runc-insecure"
-
-typedef struct {
-  QvSupervisor shared; /* first: the callbacks of job_run.c get this */
-  GMainLoop *loop;
-  QvAddress *address;
-  QvSubscriber *messages;
-  QvGate *gate;         /* NULL until the settings are known to be good */
-  QvHealthLoop *health; /* NULL until there is a worker */
-  QvPulse *pulse;
-  QvBackendFacts *facts; /* NULL: the backend was not tried yet */
-  gint64 started_at;    /* Unix ms */
-  guint stops;          /* SIGTERMs so far */
-  guint grace;          /* timer */
-  guint abandon;        /* timer */
-  gboolean drained, abandoned;
-  gboolean queue_trouble, link_trouble; /* Valkey, seen from the worker and from the subscriber */
-  gint64 said_at;       /* monotonic us */
-  int status;
-} Supervisor;
 
 void qv_supervisor_policy(const QvSupervisor *supervisor, QvAdmissionPolicy *policy)
 {
@@ -88,75 +65,10 @@ gboolean qv_supervisor_image(QvSupervisor *supervisor, const QvImage *image, cha
   return TRUE;
 }
 
-/* ---- health */
-
-static void touch(gpointer data)
-{
-  Supervisor *self = data;
-  qv_health_loop_touch(self->health);
-}
-
 static void add_problem(gpointer supervisor, const char *text)
 {
   Supervisor *self = supervisor;
   qv_gate_leftover(self->gate, text);
-}
-
-static const char *runtime_name(const char *backend)
-{
-  if (strcmp(backend, "firecracker") == 0)
-    return "firecracker";
-  return strcmp(backend, INSECURE_BACKEND) == 0 ? "runc" : "runsc";
-}
-
-static void describe_images(const QvImagesLock *lock, QvHealth *health)
-{
-  gboolean files = qv_backend_takes_rootfs(health->backend);
-  health->images = g_new0(QvImageRef, lock->n + 1);
-  for (gsize i = 0; i < lock->n; i++) {
-    const QvImage *image = &lock->images[i];
-    if ((files && image->rootfs_file == NULL) || strcmp(image->platform, qv_settings_platform()) != 0)
-      continue;
-    health->images[health->images_n++] = (QvImageRef){.name = g_strdup(image->name), .digest = g_strdup(image->digest)};
-  }
-}
-
-static QvHealth *describe(gpointer user)
-{
-  Supervisor *self = user;
-  const QvConfig *config = self->shared.config;
-  const QvBackendFacts *facts = self->facts;
-  QvHealth *health = qv_health_new();
-  health->runner_id = g_strdup(self->shared.place.runner_id);
-  health->pool = g_strdup(config->pool);
-  health->version = g_strdup(QV_VERSION);
-  health->backend = g_strdup(config->backend);
-  health->runtime_name = g_strdup(runtime_name(config->backend));
-  health->runtime_version = facts != NULL ? g_strdup(facts->runtime_version) : NULL;
-  health->platform = g_strdup(facts != NULL ? facts->platform : "unknown");
-  health->cgroup = g_strdup(facts != NULL ? facts->cgroup : "unknown");
-  describe_images(self->shared.images, health);
-  qv_health_fill_host(health);
-  health->concurrency = config->concurrency;
-  health->busy = self->shared.runs->len;
-  health->started_at = self->started_at;
-  g_strfreev(health->problems);
-  health->problems = qv_problems_texts(qv_gate_problems(self->gate));
-  health->insecure = strcmp(config->backend, INSECURE_BACKEND) == 0;
-  return health;
-}
-
-static QvKey *signing_key(gpointer user)
-{
-  const Supervisor *self = user;
-  return qv_keyring_current(self->shared.ring);
-}
-
-static void on_clock(gint64 ahead_ms, gpointer user)
-{
-  Supervisor *self = user;
-  qv_gate_clock(self->gate, ahead_ms);
-  qv_gate_look_at_host(self->gate);
 }
 
 /* ---- the end */
@@ -201,6 +113,8 @@ static gboolean on_grace_over(gpointer data)
 static void begin_drain(Supervisor *self)
 {
   self->shared.draining = TRUE;
+  if (self->smoke != NULL)
+    qv_smoke_watch_stop(self->smoke);
   qv_gate_shut(self->gate, "the runner ends: it takes no more jobs");
   qv_pulse_stopping(self->pulse);
   qv_logf(QV_LOG_INFO, "draining: %u jobs in progress", self->shared.runs->len);
@@ -270,7 +184,7 @@ static gboolean on_reload(gpointer data)
     qv_problems_set(qv_gate_problems(self->gate), QV_PROBLEM_RELOAD, NULL, error->message);
   else
     qv_problems_clear(qv_gate_problems(self->gate), QV_PROBLEM_RELOAD, NULL);
-  touch(self);
+  qv_supervisor_touch(self);
   /* Who has just removed by hand what was in the way need not wait. */
   qv_gate_hurry(self->gate);
   qv_pulse_reloaded(self->pulse);
@@ -317,7 +231,11 @@ static void on_queue_state(QvWorker *worker, const GError *why, gpointer user)
 
 static void on_message(const char *channel, const char *text, gsize n, gpointer user)
 {
-  if (g_str_has_suffix(channel, ":egress-usage"))
+  Supervisor *self = user;
+  if (g_str_has_suffix(channel, ":smoke")) {
+    if (strcmp(text, self->shared.place.runner_id) == 0)
+      qv_smoke_watch_look(self->smoke, qv_worker_conn(self->shared.worker));
+  } else if (g_str_has_suffix(channel, ":egress-usage"))
     qv_job_run_egress_usage(user, text, n);
   else
     qv_job_run_look_for_cancel(user, text);
@@ -328,6 +246,7 @@ static void on_cancel_ready(gpointer user)
   Supervisor *self = user;
   say_valkey(self, &self->link_trouble, NULL);
   qv_job_run_look_for_cancel(user, NULL);
+  qv_smoke_watch_look(self->smoke, qv_worker_conn(self->shared.worker));
 }
 
 static void on_cancel_failed(const GError *why, gpointer user)
@@ -356,18 +275,15 @@ static void start_worker(Supervisor *self)
   self->shared.worker = qv_worker_new(&options, &events, self);
   g_autofree char *channel = qv_cancel_channel(self->shared.prefix);
   g_autofree char *usage = qv_egress_usage_channel(self->shared.prefix);
-  const char *channels[] = {channel, usage, NULL};
+  g_autofree char *smoke = qv_smoke_channel(self->shared.prefix);
+  const char *channels[] = {channel, usage, smoke, NULL};
   qv_egress_note_sweep(qv_worker_conn(self->shared.worker), self->shared.prefix, config->state_dir);
   self->messages = qv_subscriber_new(self->address, self->shared.place.runner_id, channels, &cancel_events, self);
   g_autofree char *concurrency = g_strdup_printf("%" G_GINT64_FORMAT, config->concurrency);
   qv_log(QV_LOG_INFO, "runner is ready", "runnerId", self->shared.place.runner_id, "pool", config->pool, "backend",
          config->backend, "concurrency", concurrency, "valkey", qv_address_display(self->address), "version",
          QV_VERSION, NULL);
-  static const QvHealthSource source = {.describe = describe, .key = signing_key, .clock = on_clock};
-  self->health = qv_health_loop_new(qv_worker_conn(self->shared.worker), self->shared.prefix,
-                                    self->shared.place.runner_id, &source, self);
-  qv_gate_attach(self->gate, self->shared.worker);
-  touch(self);
+  qv_supervisor_health_begin(self);
   qv_pulse_ready(self->pulse);
 }
 
@@ -413,7 +329,7 @@ static gboolean prepare(Supervisor *self, QvTrialImages *trial, GError **error)
   self->shared.prefix = qv_config_prefix(config->pool);
   const QvLimits *job = &self->shared.limits.defaults;
   self->gate = qv_gate_new(&self->shared.place, job->memory_mib + job->work_mib + QV_SANDBOX_TMP_MIB + QV_SANDBOX_HEADROOM_MIB,
-                           touch, self);
+                           qv_supervisor_touch, self);
   return TRUE;
 }
 
@@ -436,7 +352,7 @@ static void clear(Supervisor *self)
   g_clear_handle_id(&self->grace, g_source_remove);
   g_clear_handle_id(&self->abandon, g_source_remove);
   qv_subscriber_free(self->messages);
-  qv_health_loop_free(self->health);
+  qv_supervisor_health_end(self);
   qv_worker_free(self->shared.worker);
   g_ptr_array_unref(self->shared.runs);
   g_hash_table_unref(self->shared.admitted);
@@ -462,7 +378,7 @@ int qv_supervisor_main(const QvConfig *config)
     qv_logf(QV_LOG_ERROR, "the runner makes cgroups and namespaces: start it as root");
     return EXIT_NOT_ROOT;
   }
-  Supervisor self = {.shared = {.config = config, .lock_fd = -1, .released = maybe_leave, .busy = touch, .problem = add_problem},
+  Supervisor self = {.shared = {.config = config, .lock_fd = -1, .released = maybe_leave, .busy = qv_supervisor_touch, .problem = add_problem},
                      .started_at = qv_clock_unix_ms()};
   self.loop = g_main_loop_new(NULL, FALSE);
   self.shared.runs = g_ptr_array_new_with_free_func(qv_job_run_free_func);

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/random.h"
 #include "world.h"
 
 static gboolean any(const QvHealth *health)
@@ -152,6 +153,125 @@ static void test_problems(void)
   world_expect_clean(world);
 }
 
+static gboolean has_passed(const QvHealth *health)
+{
+  return health->smoke != NULL && health->smoke->passed;
+}
+
+static gboolean has_failed(const QvHealth *health)
+{
+  return health->smoke != NULL && !health->smoke->passed;
+}
+
+static gboolean has_request(const QvHealth *health)
+{
+  return health->smoke != NULL && health->smoke->request_id != NULL;
+}
+
+/* A start that remembers nothing: the job that waits is taken when the test has passed, and not before. */
+static void test_smoke_first(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  if (world == NULL)
+    return;
+  gint64 before = qv_clock_unix_ms();
+  g_autoptr(QvJob) job = world_job(world, "true");
+  char sha256[65];
+  world_add(world, job, sha256);
+  world_start(world, (const char *const[]){"QUAVON_SANDBOX_SMOKE_MEMORY=", NULL});
+  g_autoptr(QvHealth) health = world_await_health(world, has_passed);
+  g_assert_cmpint(health->smoke->at, >=, before);
+  g_assert_cmpint(health->smoke->probes, >, 20);
+  g_assert_null(health->smoke->request_id);
+  g_assert_false(has_problem(health, "smoke: "));
+  g_autoptr(QvResult) result = world_result(world, job, sha256);
+  g_assert_cmpint(result->status, ==, QV_STATUS_SUCCEEDED);
+  g_autofree char *log = world_log(world);
+  const char *passed = strstr(log, "smoke test passed"), *starts = strstr(log, "job starts");
+  g_assert_nonnull(passed);
+  g_assert_nonnull(starts);
+  g_assert_true(passed < starts);
+  world_expect_clean(world);
+}
+
+/* Two SIGTERMs: the second one ends what runs. */
+static void end_now(World *world)
+{
+  kill(world->runner, SIGTERM);
+  world_await_log(world, "draining");
+  g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
+  world_expect_clean(world);
+}
+
+static void on_put(const GError *error, gpointer done)
+{
+  g_assert_no_error(error);
+  *(gboolean *)done = TRUE;
+}
+
+static void request(World *world, const char *runner_id, const char *request_id, QvKey *key)
+{
+  gsize n;
+  gboolean done = FALSE;
+  g_autofree char *text = qv_smoke_request_sign("default", runner_id, request_id, qv_clock_unix_ms(), key, &n, NULL);
+  qv_smoke_request_put(world->conn, "quavon-sandbox", runner_id, text, n, WORLD_DEADLINE_MS, on_put, &done);
+  while (!done)
+    g_main_context_iteration(NULL, TRUE);
+}
+
+/* Asked for by somebody with the key, while a job runs: that is not touched. */
+static void test_smoke_request(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  if (world == NULL)
+    return;
+  world_start(world, NULL);
+  g_autoptr(QvHealth) first = world_await_health(world, has_passed);
+  guint8 bytes[32];
+  qv_random_bytes(bytes, sizeof bytes);
+  g_autoptr(QvKey) stranger = qv_key_new(bytes, sizeof bytes);
+  request(world, first->runner_id, "forged", stranger);
+  world_await_log(world, "request for a smoke test is refused");
+  g_autoptr(QvJob) job = world_job(world, "while [ ! -e /tmp/never ]; do sleep 1; done");
+  char sha256[65];
+  world_add(world, job, sha256);
+  g_autoptr(QvHealth) busy = world_await_health(world, is_busy);
+  request(world, first->runner_id, "asked-1", world->key);
+  g_autoptr(QvHealth) answered = world_await_health(world, has_request);
+  g_assert_cmpstr(answered->smoke->request_id, ==, "asked-1");
+  g_assert_true(answered->smoke->passed);
+  g_assert_cmpint(answered->busy, ==, 1);
+  g_assert_false(world_log_has(world, "job ends"));
+  end_now(world);
+}
+
+/* A runtime with one protection taken away: nothing is fetched, and the record names the probes. */
+static void test_smoke_failed(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  if (world == NULL)
+    return;
+  g_autoptr(QvJob) job = world_job(world, "true");
+  char sha256[65];
+  world_add(world, job, sha256);
+  g_autofree char *program = g_build_filename(g_getenv("QUAVON_SOURCE_ROOT"), "tests", "integration", "runner",
+                                              "weak_runsc.py", NULL);
+  g_autofree char *weak = g_build_filename(world->dir, "host-folder", NULL);
+  g_autofree char *runsc = g_strconcat("QUAVON_SANDBOX_RUNSC=", weak, NULL);
+  g_autofree char *text = NULL;
+  gsize n;
+  g_assert_true(g_file_get_contents(program, &text, &n, NULL));
+  g_assert_true(qv_fd_write_file(weak, text, n, 0755, NULL));
+  world_start(world, (const char *const[]){runsc, "QUAVON_SANDBOX_SMOKE_MEMORY=", NULL});
+  g_autoptr(QvHealth) health = world_await_health(world, has_failed);
+  g_assert_true(has_problem(health, "smoke: the smoke test did not pass: "));
+  g_assert_nonnull(health->smoke->failed[0]);
+  world_await_state(world, job->job_id, QV_JOB_WAITING);
+  world->keeps_input = TRUE;
+  g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
+  world_expect_clean(world);
+}
+
 /* A server whose clock is wrong: told, and jobs run all the same. */
 static void test_clock(void)
 {
@@ -178,5 +298,8 @@ int main(int argc, char **argv)
   g_test_add_func("/runner/health/follows", test_follows);
   g_test_add_func("/runner/health/problems", test_problems);
   g_test_add_func("/runner/health/clock", test_clock);
+  g_test_add_func("/runner/health/smoke-first", test_smoke_first);
+  g_test_add_func("/runner/health/smoke-request", test_smoke_request);
+  g_test_add_func("/runner/health/smoke-failed", test_smoke_failed);
   return g_test_run();
 }

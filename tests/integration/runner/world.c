@@ -163,7 +163,9 @@ static void before_exec(gpointer data)
 char **world_environment(World *world, const char *const *extra)
 {
   static const char *const ours[] = {"QUAVON_SOURCE_ROOT", "QUAVON_BUILD_ROOT", "QUAVON_VECTORS", "QUAVON_TEST_IMAGES"};
-  const char *fixed[][2] = {{"VALKEY_URL", qv_test_valkey_url(world->valkey, "sandbox")},
+  g_autofree char *smoke = g_build_filename(g_getenv("QUAVON_TEST_IMAGES"), "smoke", NULL);
+  const char *fixed[][2] = {{"QUAVON_SANDBOX_SMOKE_MEMORY", smoke},
+                            {"VALKEY_URL", qv_test_valkey_url(world->valkey, "sandbox")},
                             {"QUAVON_SANDBOX_SIGNING_KEY_FILE", world->key_file},
                             {"QUAVON_SANDBOX_BACKEND", "runsc"},
                             {"QUAVON_SANDBOX_STATE_DIR", world->state_dir},
