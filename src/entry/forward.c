@@ -22,6 +22,7 @@
 
 #include "base/base64.h"
 #include "base/io.h"
+#include "entry/answer.h"
 
 enum {
   WAY_BYTES = QV_ENTRY_FORWARD_HEAD_BYTES_MAX + 1024, /* a head and what is put into it */
@@ -42,6 +43,7 @@ typedef struct {
   State state;
   int client, proxy;
   Way up, down;
+  QvEntryAnswer answer;
 } Conn;
 
 struct QvEntryForward {
@@ -54,6 +56,9 @@ struct QvEntryForward {
   } to;
   socklen_t to_n;
   char credentials[CREDENTIALS_BYTES];
+  QvEntryRing *log; /* or NULL */
+  size_t notes_n;
+  char *notes[QV_ENTRY_FORWARD_NOTES_MAX];
   size_t conns_n;
   Conn *conns[QV_ENTRY_FORWARD_CONNS_MAX];
 };
@@ -107,7 +112,7 @@ QvEntryForward *qv_entry_forward_open(const char *token, const char *address, co
   bool valid = (address ? set_address(forward, address) : set_socket(forward, socket_path)) &&
                strlen(token) <= QV_ENTRY_FORWARD_TOKEN_BYTES_MAX;
   if (valid) {
-    int n = snprintf(login, sizeof login, "quavon:%s", token);
+    int n = snprintf(login, sizeof login, "job:%s", token);
     qv_base64_encode(login, (size_t)n, forward->credentials);
     explicit_bzero(login, sizeof login);
     forward->listener = listen_loopback(&forward->port);
@@ -128,6 +133,51 @@ uint16_t qv_entry_forward_port(const QvEntryForward *forward)
   return forward->port;
 }
 
+/* ---- what is told of refusals */
+
+void qv_entry_forward_set_log(QvEntryForward *forward, QvEntryRing *log)
+{
+  forward->log = log;
+}
+
+/* On a line of its own, whatever the step printed last. */
+static void note(QvEntryForward *forward, const char *line)
+{
+  QvEntryRing *log = forward->log;
+  for (size_t i = 0; i < forward->notes_n; i++)
+    if (strcmp(forward->notes[i], line) == 0)
+      return;
+  if (!log || forward->notes_n == QV_ENTRY_FORWARD_NOTES_MAX)
+    return;
+  char *copy = strdup(line);
+  if (!copy)
+    return;
+  forward->notes[forward->notes_n++] = copy;
+  if (log->total > 0 && log->bytes[(log->total - 1) % log->cap] != '\n')
+    qv_entry_ring_append(log, "\n", 1);
+  qv_entry_ring_append(log, line, strlen(line));
+}
+
+static void hear(QvEntryForward *forward, Conn *conn, const char *bytes, size_t n)
+{
+  char line[QV_ENTRY_ANSWER_LINE_MAX];
+  if (qv_entry_answer_feed(&conn->answer, bytes, n, line))
+    note(forward, line);
+}
+
+static void hear_end(QvEntryForward *forward, Conn *conn)
+{
+  char line[QV_ENTRY_ANSWER_LINE_MAX];
+  if (*conn->answer.target && qv_entry_answer_end(&conn->answer, line))
+    note(forward, line);
+}
+
+void qv_entry_forward_flush_log(QvEntryForward *forward)
+{
+  for (size_t i = 0; i < forward->conns_n; i++)
+    hear_end(forward, forward->conns[i]);
+}
+
 static void conn_free(Conn *conn)
 {
   qv_io_close_cleanup(&conn->client);
@@ -142,6 +192,8 @@ void qv_entry_forward_close(QvEntryForward *forward)
     return;
   for (size_t i = 0; i < forward->conns_n; i++)
     conn_free(forward->conns[i]);
+  for (size_t i = 0; i < forward->notes_n; i++)
+    free(forward->notes[i]);
   qv_io_close_cleanup(&forward->listener);
   explicit_bzero(forward, sizeof *forward);
   free(forward);
@@ -170,15 +222,18 @@ size_t qv_entry_forward_head(const char *head, size_t head_n, const char *creden
 }
 
 /* What the client hears where the proxy cannot be reached, or sent no head. */
-static void refuse(Conn *conn, const char *status)
+static void refuse(QvEntryForward *forward, Conn *conn, const char *status, const char *code)
 {
-  char answer[96];
-  int n = snprintf(answer, sizeof answer, "HTTP/1.1 %s\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", status);
+  char answer[160];
+  int n = snprintf(answer, sizeof answer, "HTTP/1.1 %s\r\nQuavon-Reason: %s\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+                   status, code);
+  if (*conn->answer.target)
+    hear(forward, conn, answer, (size_t)n);
   (void)!send(conn->client, answer, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL);
   conn->state = STATE_DEAD;
 }
 
-static void dial(const QvEntryForward *forward, Conn *conn)
+static void dial(QvEntryForward *forward, Conn *conn)
 {
   if (conn->proxy < 0)
     conn->proxy = socket(forward->to.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -189,20 +244,20 @@ static void dial(const QvEntryForward *forward, Conn *conn)
   else if (conn->proxy >= 0 && errno == EAGAIN)
     conn->state = STATE_DIAL;
   else
-    refuse(conn, "502 Bad Gateway");
+    refuse(forward, conn, "502 Bad Gateway", "proxy_unreachable");
 }
 
-static void dialled(Conn *conn)
+static void dialled(QvEntryForward *forward, Conn *conn)
 {
   int err = 0;
   socklen_t n = sizeof err;
   if (getsockopt(conn->proxy, SOL_SOCKET, SO_ERROR, &err, &n) == 0 && err == 0)
     conn->state = STATE_RELAY;
   else
-    refuse(conn, "502 Bad Gateway");
+    refuse(forward, conn, "502 Bad Gateway", "proxy_unreachable");
 }
 
-static void head_step(const QvEntryForward *forward, Conn *conn)
+static void head_step(QvEntryForward *forward, Conn *conn)
 {
   Way *up = &conn->up;
   ssize_t got = recv(conn->client, up->bytes + up->to, QV_ENTRY_FORWARD_HEAD_BYTES_MAX - up->to, 0);
@@ -216,17 +271,19 @@ static void head_step(const QvEntryForward *forward, Conn *conn)
   const char *end = memmem(up->bytes, up->to, "\r\n\r\n", 4);
   if (!end) {
     if (up->to == QV_ENTRY_FORWARD_HEAD_BYTES_MAX)
-      refuse(conn, "431 Request Header Fields Too Large");
+      refuse(forward, conn, "431 Request Header Fields Too Large", "head_too_long");
     return;
   }
   char whole[WAY_BYTES];
   size_t head_n = (size_t)(end - up->bytes) + 4;
+  qv_entry_answer_init(&conn->answer, up->bytes, head_n);
   size_t n = qv_entry_forward_head(up->bytes, head_n, forward->credentials, whole);
   size_t rest = up->to - head_n;
   memcpy(whole + n, up->bytes + head_n, rest);
   memcpy(up->bytes, whole, n + rest);
   up->to = n + rest;
   explicit_bzero(whole, sizeof whole);
+  conn->state = STATE_DIAL;
   dial(forward, conn);
 }
 
@@ -258,7 +315,26 @@ static bool way_step(Way *way, int in, int out, bool readable)
   return true;
 }
 
-static void conn_step(const QvEntryForward *forward, Conn *conn, short client, short proxy)
+static bool down_step(QvEntryForward *forward, Conn *conn, bool readable)
+{
+  Way *down = &conn->down;
+  if (conn->answer.decided || !readable || down->ended || down->from < down->to)
+    return way_step(down, conn->proxy, conn->client, readable);
+  /* Heard before it is passed on: a client may end its step at once. */
+  ssize_t got = recv(conn->proxy, down->bytes, sizeof down->bytes, 0);
+  if (got < 0)
+    return errno == EAGAIN || errno == EINTR;
+  down->from = 0;
+  down->to = (size_t)got;
+  down->ended = got == 0;
+  if (got > 0)
+    hear(forward, conn, down->bytes, (size_t)got);
+  else
+    hear_end(forward, conn);
+  return way_step(down, conn->proxy, conn->client, false);
+}
+
+static void conn_step(QvEntryForward *forward, Conn *conn, short client, short proxy)
 {
   const short ready = POLLIN | POLLHUP | POLLERR;
   switch (conn->state) {
@@ -271,11 +347,11 @@ static void conn_step(const QvEntryForward *forward, Conn *conn, short client, s
     break;
   case STATE_CONNECT:
     if (proxy)
-      dialled(conn);
+      dialled(forward, conn);
     break;
   case STATE_RELAY:
     if (!way_step(&conn->up, conn->client, conn->proxy, client & ready) ||
-        !way_step(&conn->down, conn->proxy, conn->client, proxy & ready) || (conn->up.shut && conn->down.shut))
+        !down_step(forward, conn, proxy & ready) || (conn->up.shut && conn->down.shut))
       conn->state = STATE_DEAD;
     break;
   case STATE_DEAD:
@@ -349,10 +425,13 @@ void qv_entry_forward_step(QvEntryForward *forward, const struct pollfd *fds, si
     conn_step(forward, forward->conns[i], fds[1 + 2 * i].revents, fds[2 + 2 * i].revents);
   size_t kept = 0;
   for (size_t i = 0; i < forward->conns_n; i++) {
-    if (forward->conns[i]->state == STATE_DEAD)
-      conn_free(forward->conns[i]);
-    else
-      forward->conns[kept++] = forward->conns[i];
+    Conn *conn = forward->conns[i];
+    if (conn->state == STATE_DEAD) {
+      hear_end(forward, conn);
+      conn_free(conn);
+    } else {
+      forward->conns[kept++] = conn;
+    }
   }
   forward->conns_n = kept;
   if (fds[0].revents)

@@ -5,7 +5,7 @@
  * environment, no argument and no file.
  *
  * It lives in PID 1's own poll loop, whose memory a step cannot read. Token:
- * Basic, user `quavon`, the token as the password (section 7 of the protocol: "inside the
+ * Basic, user `job`, the token as the password (section 7 of the protocol: "inside the
  * proxy URL"). */
 #pragma once
 
@@ -14,11 +14,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "entry/ring.h"
+
 enum {
   QV_ENTRY_FORWARD_CONNS_MAX = 64, /* at once; more wait in the listener's queue */
   QV_ENTRY_FORWARD_FDS_MAX = 1 + 2 * QV_ENTRY_FORWARD_CONNS_MAX,
   QV_ENTRY_FORWARD_HEAD_BYTES_MAX = 16 * 1024,
   QV_ENTRY_FORWARD_TOKEN_BYTES_MAX = 128,
+  QV_ENTRY_FORWARD_NOTES_MAX = 32, /* different refusals that are told */
 };
 
 typedef struct QvEntryForward QvEntryForward;
@@ -26,6 +29,11 @@ typedef struct QvEntryForward QvEntryForward;
 /* Listens, for a proxy at ADDRESS ("IPv4:PORT") or behind the unix socket
  * SOCKET_PATH; exactly one is not NULL. The token is copied. NULL with errno. */
 QvEntryForward *qv_entry_forward_open(const char *token, const char *address, const char *socket_path);
+
+/* From now on each refusal of the proxy is told in LOG (borrowed), the same one once. */
+void qv_entry_forward_set_log(QvEntryForward *forward, QvEntryRing *log);
+/* Tells what was refused and not wholly heard. */
+void qv_entry_forward_flush_log(QvEntryForward *forward);
 
 /* The port on 127.0.0.1. */
 uint16_t qv_entry_forward_port(const QvEntryForward *forward);

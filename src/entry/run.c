@@ -24,7 +24,7 @@
 #include "entry/tree.h"
 #include "entry/unpack.h"
 
-enum { SCRATCH_BYTES = 64 * 1024 };
+enum { SCRATCH_BYTES = 64 * 1024, CA_BYTES_MAX = 1024 * 1024 };
 
 #define CA_FILE "ca.pem"
 
@@ -67,6 +67,22 @@ static int open_folder(int dir_fd, const char *path)
   return openat(dir_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
+/* What the image trusts stays trusted: most of the variables replace a program's own list. */
+static bool copy_image_ca(int to)
+{
+  static const char *const places[] = {"/etc/ssl/certs/ca-certificates.crt", "/etc/ssl/cert.pem",
+                                       "/etc/pki/tls/certs/ca-bundle.crt"};
+  QV_AUTOFD int from = -1;
+  for (size_t i = 0; from < 0 && i < sizeof places / sizeof *places; i++)
+    from = open(places[i], O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  char bytes[4096];
+  ssize_t n = 0;
+  for (size_t total = 0; from >= 0 && total < CA_BYTES_MAX && (n = read(from, bytes, sizeof bytes)) > 0; total += (size_t)n)
+    if (!qv_io_write_full(to, bytes, (size_t)n))
+      return false;
+  return n >= 0;
+}
+
 static bool write_ca(const Run *run)
 {
   const QvEntryProxyTo *proxy = run->request->proxy;
@@ -75,7 +91,7 @@ static bool write_ca(const Run *run)
     return true;
   QV_AUTOFD int fd =
     openat(run->stage.work_fd, CA_FILE, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-  return fd >= 0 && qv_io_write_full(fd, pem, strlen(pem));
+  return fd >= 0 && qv_io_write_full(fd, pem, strlen(pem)) && qv_io_write_full(fd, "\n", 1) && copy_image_ca(fd);
 }
 
 static int prepare(Run *run)
@@ -185,6 +201,8 @@ static void put_proxy_env(const Run *run, QvEntryEnv *env, uint16_t port)
     "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO",   "npm_config_cafile"};
   for (size_t i = 0; i < sizeof proxy_names / sizeof *proxy_names; i++)
     qv_entry_env_printf(env, "%s=http://127.0.0.1:%u", proxy_names[i], port);
+  qv_entry_env_put(env, "NO_PROXY=localhost,127.0.0.1,::1");
+  qv_entry_env_put(env, "no_proxy=localhost,127.0.0.1,::1");
   for (size_t i = 0; run->request->proxy->ca_pem && i < sizeof ca_names / sizeof *ca_names; i++)
     qv_entry_env_printf(env, "%s=%s/" CA_FILE, ca_names[i], run->place->work);
 }
@@ -199,6 +217,7 @@ static bool run_setup(Run *run)
     forward = qv_entry_forward_open(request->proxy->token, request->proxy->address, request->proxy->socket);
     if (!forward)
       exit(complain("way to the proxy", strerror(errno), EX_OSERR));
+    qv_entry_forward_set_log(forward, &run->ring);
     put_proxy_env(run, &env, qv_entry_forward_port(forward));
   }
   qv_entry_env_put_all(&env, request->setup->env);

@@ -248,6 +248,8 @@ static void supervise(Watch *watch, const QvEntryStep *step, QvEntryOutcome *out
     outcome->timed_out = outcome->signal == SIGKILL;
   }
   drain(watch);
+  if (watch->forward)
+    qv_entry_forward_flush_log(watch->forward);
 }
 
 bool qv_entry_step_run(const QvEntryStage *stage, const QvEntryStep *step, char *const *env,

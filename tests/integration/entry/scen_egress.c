@@ -13,8 +13,8 @@
 #define TOKEN "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFG"
 /* Matches the token, but not its own text in the script. */
 #define PATTERN "abcdefghijklmnop[q]rstuvw"
-/* base64 of "quavon:" TOKEN */
-#define CREDENTIALS "cXVhdm9uOmFiY2RlZmdoaWprbG1ub3BxcnN0dXZ3eHl6MDEyMzQ1Njc4OUFCQ0RFRkc="
+/* base64 of "job:" TOKEN */
+#define CREDENTIALS "am9iOmFiY2RlZmdoaWprbG1ub3BxcnN0dXZ3eHl6MDEyMzQ1Njc4OUFCQ0RFRkc="
 
 typedef struct {
   char *folder, *path;
@@ -115,7 +115,7 @@ static void test_forwarding(void)
   json_t *request = egress_request(
     base->len,
     "zz/hostile dial ''; zz/hostile dial 'proxy-AUTHORIZATION: Basic bm8=';"
-    "echo $HTTP_PROXY > port; test \"$HTTP_PROXY\" = \"$https_proxy\" && cat $SSL_CERT_FILE $npm_config_cafile;"
+    "echo $HTTP_PROXY > port; test \"$HTTP_PROXY\" = \"$https_proxy\" && head -qn 1 $SSL_CERT_FILE $npm_config_cafile;"
     "env | grep -c " PATTERN "; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | grep -c " PATTERN "; exit 0",
     "echo \"proxy=$HTTP_PROXY$https_proxy$SSL_CERT_FILE\"; HTTPS_PROXY=$(cat port) zz/hostile dial ''; "
     "ls /workspace; exit 0");
@@ -147,7 +147,8 @@ static void test_no_proxy(void)
     harness_run(&options, egress_request(base->len, "zz/hostile dial ''", "true"), base);
   g_autofree char *heard = proxy_finish(proxy);
   outcome_assert_complete(outcome);
-  g_assert_true(g_str_has_prefix(outcome_log(outcome, -1), "dial: HTTP/1.1 502 Bad Gateway\r\n"));
+  g_assert_nonnull(strstr(outcome_log(outcome, -1), "dial: HTTP/1.1 502 Bad Gateway\r\nQuavon-Reason: proxy_unreachable\r\n"));
+  g_assert_nonnull(strstr(outcome_log(outcome, -1), "quavon: pkg.example:443 refused: proxy_unreachable\n"));
   g_assert_cmpstr(heard, ==, "");
 }
 

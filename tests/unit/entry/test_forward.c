@@ -98,7 +98,7 @@ static void put(int fd, const char *text)
   g_assert_cmpint(write(fd, text, strlen(text)), ==, (ssize_t)strlen(text));
 }
 
-#define INSERTED "Proxy-Authorization: Basic cXVhdm9uOnRoZS10b2tlbg==\r\n"
+#define INSERTED "Proxy-Authorization: Basic am9iOnRoZS10b2tlbg==\r\n"
 
 static void test_head(void)
 {
@@ -159,6 +159,38 @@ static void test_relay(Fixture *fixture, gconstpointer unused)
   shutdown(proxy, SHUT_WR);
   g_autofree char *back = read_some(fixture, client, 0);
   g_assert_cmpstr(back, ==, "and back");
+}
+
+/* A refusal is told once, on a line of its own, and reaches the client as it is. */
+static void test_refusal_told(Fixture *fixture, gconstpointer unused)
+{
+  static const char answer[] = "HTTP/1.1 403 Forbidden\r\nQuavon-Reason: host_not_listed\r\nContent-Length: 3\r\n\r\nno\n";
+  char bytes[4096] = "";
+  QvEntryRing log;
+  qv_entry_ring_init(&log, bytes, sizeof bytes);
+  qv_entry_ring_append(&log, "half a li", 9);
+  qv_entry_forward_set_log(fixture->forward, &log);
+  for (int i = 0; i < 3; i++) {
+    QV_AUTOFD int client = dial(fixture);
+    put(client, i < 2 ? "CONNECT a:443 HTTP/1.1\r\n\r\n" : "CONNECT b:443 HTTP/1.1\r\n\r\n");
+    QV_AUTOFD int proxy = accept_proxy(fixture);
+    g_assert_cmpint(write(proxy, answer, 40), ==, 40);
+    for (int k = 0; k < 20; k++)
+      turn(fixture);
+    put(proxy, answer + 40);
+    close(qv_io_steal(&proxy));
+    g_autofree char *back = read_some(fixture, client, 0);
+    g_assert_cmpstr(back, ==, answer);
+  }
+  g_assert_cmpstr(bytes, ==, "half a li\nquavon: a:443 refused: host_not_listed: no\nquavon: b:443 refused: host_not_listed: no\n");
+  /* What was half heard is told at the end. */
+  QV_AUTOFD int client = dial(fixture);
+  put(client, "CONNECT c:443 HTTP/1.1\r\n\r\n");
+  QV_AUTOFD int proxy = accept_proxy(fixture);
+  put(proxy, "HTTP/1.1 502 Bad Gateway\r\n");
+  g_autofree char *some = read_some(fixture, client, 26);
+  qv_entry_forward_flush_log(fixture->forward);
+  g_assert_nonnull(strstr(bytes, "\nquavon: c:443 refused: http_502\n"));
 }
 
 /* Megabytes each way at once, through buffers of a few KiB. */
@@ -267,6 +299,7 @@ int main(int argc, char **argv)
   g_test_add_func("/entry/forward/head", test_head);
   g_test_add_func("/entry/forward/bad-targets", test_bad_targets);
   ADD("relay", test_relay);
+  ADD("refusal-told", test_refusal_told);
   ADD("bulk", test_bulk);
   ADD("long-head", test_long_head);
   ADD("nobody", test_nobody);
