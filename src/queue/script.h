@@ -12,7 +12,7 @@ typedef struct {
 } QvScript;
 
 extern QvScript qv_script_fetch, qv_script_finish, qv_script_release, qv_script_renew, qv_script_stalled,
-  qv_script_progress, qv_script_add, qv_script_remove, qv_script_count, qv_script_state;
+  qv_script_progress, qv_script_add, qv_script_remove, qv_script_count, qv_script_state, qv_script_view, qv_script_pause;
 
 /* P of docs/QUEUE.md: "<prefix>:sandbox:". */
 char *qv_queue_prefix(const char *prefix);
