@@ -76,7 +76,6 @@ static void expire_live(QvJobRun *run)
   qv_live_expire(qv_run_conn(run), run->supervisor->prefix, run->id, n, LIVE_LINGER_MS);
 }
 
-
 static void on_unlinked(const GError *error, gpointer user)
 {
   QvJobRun *run = user;
