@@ -133,13 +133,13 @@ static QvTlsVerdict head_byte(QvTlsHello *hello, uint8_t c)
   }
 }
 
-/* Bytes of a record's body, as many as are wanted of it: at most to the end of the message's head, then to its end. */
+/* Bytes of a record's body, as many as are wanted of it: the message's head one by one, then up to its end. */
 static QvTlsVerdict body_bytes(QvTlsHello *hello, const uint8_t *bytes, size_t n, size_t *taken)
 {
   size_t want = MESSAGE_HEAD;
   if (hello->used >= MESSAGE_HEAD)
     want += (size_t)hello->bytes[1] << 16 | (size_t)hello->bytes[2] << 8 | hello->bytes[3];
-  size_t part = want - hello->used;
+  size_t part = hello->used < MESSAGE_HEAD ? 1 : want - hello->used;
   if (part > n)
     part = n;
   if (part > hello->record_left)
@@ -148,7 +148,7 @@ static QvTlsVerdict body_bytes(QvTlsHello *hello, const uint8_t *bytes, size_t n
   hello->used = (uint16_t)(hello->used + part);
   hello->record_left = (uint16_t)(hello->record_left - part);
   *taken = part;
-  if (hello->used > 0 && hello->bytes[0] != MESSAGE_CLIENT_HELLO)
+  if (hello->bytes[0] != MESSAGE_CLIENT_HELLO)
     return QV_TLS_BAD;
   if (hello->used == MESSAGE_HEAD && want == MESSAGE_HEAD) {
     want += (size_t)hello->bytes[1] << 16 | (size_t)hello->bytes[2] << 8 | hello->bytes[3];
