@@ -36,6 +36,7 @@ int qv_error_status(QuavonErrorCode code)
     return QV_CLI_DATA;
   case QUAVON_ERROR_UNAVAILABLE:
   case QUAVON_ERROR_QUEUE_FULL:
+  case QUAVON_ERROR_NO_RUNNER:
     return QV_CLI_UNAVAILABLE;
   case QUAVON_ERROR_NOT_FOUND:
     return QV_CLI_NO_INPUT;

@@ -99,6 +99,8 @@ static int run_with(const QvRunOptions *options, const QvConfig *config, QvEmbed
   QuavonClient *client = quavon_client_open(embedded != NULL ? qv_embedded_settings(embedded) : NULL, &error);
   if (client == NULL)
     return fail(&progress, error);
+  /* A runner of our own comes up while the tree is packed, and what keeps it from that ends the run (fail). */
+  quavon_client_set_need_runner(client, embedded == NULL);
   QuavonJob *job = describe(options, config);
   int status = run_job(client, job, options, &progress);
   quavon_job_free(job);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -49,19 +50,65 @@ QvKey *qv_key_file_read(const char *path, GError **error)
   return key;
 }
 
-QvKeyring *qv_key_files_read(const char *current, const char *const *previous, GError **error)
+static void add_stamp(GString *stamp, const char *path)
+{
+  struct stat st;
+  if (stat(path, &st) != 0)
+    g_string_append_printf(stamp, "-%d;", errno);
+  else
+    g_string_append_printf(stamp, "%" G_GUINT64_FORMAT ":%" G_GUINT64_FORMAT ":%" G_GINT64_FORMAT ":%ld.%09ld;",
+                           (guint64)st.st_dev, (guint64)st.st_ino, (gint64)st.st_size, (long)st.st_ctim.tv_sec,
+                           st.st_ctim.tv_nsec);
+}
+
+char *qv_key_files_stamp(const char *current, const char *const *previous)
+{
+  GString *stamp = g_string_new(NULL);
+  g_autofree char *next = g_strconcat(current, QV_KEY_NEXT_SUFFIX, NULL);
+  g_autofree char *old = g_strconcat(current, QV_KEY_PREVIOUS_SUFFIX, NULL);
+  add_stamp(stamp, current);
+  add_stamp(stamp, next);
+  add_stamp(stamp, old);
+  for (guint i = 0; previous != NULL && previous[i] != NULL; i++)
+    add_stamp(stamp, previous[i]);
+  return g_string_free(stamp, FALSE);
+}
+
+static gboolean add_file(QvKeyring *ring, const char *path, gboolean may_be_absent, GError **error)
+{
+  g_autoptr(GError) cause = NULL;
+  g_autoptr(QvKey) key = qv_key_file_read(path, &cause);
+  if (key != NULL)
+    qv_keyring_add_previous(ring, key);
+  else if (!may_be_absent || cause->code != QV_ERROR_NOT_FOUND)
+    g_propagate_error(error, g_steal_pointer(&cause));
+  return key != NULL || cause != NULL;
+}
+
+static QvKeyring *read_once(const char *current, const char *const *previous, GError **error)
 {
   g_autoptr(QvKey) key = qv_key_file_read(current, error);
   if (key == NULL)
     return NULL;
   g_autoptr(QvKeyring) ring = qv_keyring_new(key);
-  for (guint i = 0; previous != NULL && previous[i] != NULL; i++) {
-    g_autoptr(QvKey) old = qv_key_file_read(previous[i], error);
-    if (old == NULL)
-      return NULL;
-    qv_keyring_add_previous(ring, old);
+  g_autofree char *next = g_strconcat(current, QV_KEY_NEXT_SUFFIX, NULL);
+  g_autofree char *old = g_strconcat(current, QV_KEY_PREVIOUS_SUFFIX, NULL);
+  gboolean ok = add_file(ring, next, TRUE, error) && add_file(ring, old, TRUE, error);
+  for (guint i = 0; ok && previous != NULL && previous[i] != NULL; i++)
+    ok = add_file(ring, previous[i], FALSE, error);
+  return ok ? g_steal_pointer(&ring) : NULL;
+}
+
+QvKeyring *qv_key_files_read(const char *current, const char *const *previous, GError **error)
+{
+  for (guint tries = 0;; tries++) {
+    g_autofree char *before = qv_key_files_stamp(current, previous);
+    g_autoptr(QvKeyring) ring = read_once(current, previous, error);
+    g_autofree char *after = qv_key_files_stamp(current, previous);
+    /* Renamed under our eyes: of three files each could have been missed. */
+    if (ring == NULL || tries == 10 || strcmp(before, after) == 0)
+      return g_steal_pointer(&ring);
   }
-  return g_steal_pointer(&ring);
 }
 
 QvKey *qv_key_file_create(const char *path, GError **error)

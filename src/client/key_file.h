@@ -10,8 +10,12 @@
  * needed), FORMAT; each names the path. */
 QvKey *qv_key_file_read(const char *path, GError **error);
 
-/* The current key and the previous ones; NULL-terminated list, or NULL. */
+/* The current key and the previous ones; NULL-terminated list, or NULL. Where CURRENT has neighbours CURRENT.next and
+ * CURRENT.previous (a rotation is under way: quavon-keys(1)), they verify as well. */
 QvKeyring *qv_key_files_read(const char *current, const char *const *previous, GError **error);
+
+/* What these files are at this moment (devices, inodes, sizes, times), to be compared. Free with g_free. */
+char *qv_key_files_stamp(const char *current, const char *const *previous);
 
 /* Makes a key of 32 random bytes in a new file of mode 0600; a file that exists is left alone (SYSTEM). */
 QvKey *qv_key_file_create(const char *path, GError **error);

@@ -43,7 +43,8 @@ typedef enum {
   QUAVON_ERROR_REJECTED,   /* the job was not run: "rejected: <code>" or "stalled"; unsigned */
   QUAVON_ERROR_LOST,       /* no result in the time that the job could have taken */
   QUAVON_ERROR_CANCELLED,  /* the caller asked for it, before there was a result */
-  QUAVON_ERROR_BUG
+  QUAVON_ERROR_BUG,
+  QUAVON_ERROR_NO_RUNNER   /* no healthy sandbox runner offers the image: nothing was queued; the text has a line a runner */
 } QuavonErrorCode;
 
 typedef struct QuavonError QuavonError;
@@ -62,6 +63,39 @@ typedef struct QuavonClient QuavonClient;
 QUAVON_API QuavonClient *quavon_client_open(const char *const *settings, QuavonError **error);
 QUAVON_API void quavon_client_close(QuavonClient *client); /* NULL is nothing; jobs go on */
 
+/* ── Runners ────────────────────────────────────────────────────────────── */
+
+/* A runner of the pool that has reported in the last 90 s, as its signed health record says. */
+typedef struct {
+  const char *runner_id;
+  const char *trouble;         /* why its record does not count (signature, age); what follows is then unset. NULL: it does */
+  int previous_key;            /* signed with a previous key */
+  const char *version, *backend, *runtime_name, *platform, *kernel, *cgroup;
+  const char *runtime_version; /* or NULL */
+  const char *host_id;         /* or NULL: it cannot know it */
+  int64_t concurrency, busy, started_at_ms, at_ms;
+  int insecure;
+  int smoke_passed;            /* of the last escape smoke test; -1: none was run */
+  int64_t smoke_at_ms, smoke_probes;
+  const char *const *smoke_failed; /* names of probes, NULL behind the last */
+  const char *const *problems;     /* texts for people, NULL behind the last */
+  const char *const *image_names, *const *image_digests; /* parallel, images_n of each */
+  size_t images_n;
+} QuavonRunner;
+
+typedef struct QuavonRunners QuavonRunners;
+
+/* NULL: UNAVAILABLE. No runner at all is no failure. */
+QUAVON_API QuavonRunners *quavon_runners_read(QuavonClient *client, QuavonError **error);
+QUAVON_API size_t quavon_runners_n(const QuavonRunners *runners);
+QUAVON_API const QuavonRunner *quavon_runners_get(const QuavonRunners *runners, size_t i); /* NULL: past the end */
+QUAVON_API void quavon_runners_free(QuavonRunners *runners);
+
+/* Submit refuses with NO_RUNNER where no runner is healthy for the job: for that it reads the records first, and
+ * picks a digest of the image that every live runner offers. 0 switches this off: the job then waits for whatever
+ * runner comes. On by default. */
+QUAVON_API void quavon_client_set_need_runner(QuavonClient *client, int need);
+
 /* ── Job description ────────────────────────────────────────────────────── */
 
 typedef struct QuavonJob QuavonJob;
@@ -72,7 +106,8 @@ QUAVON_API QuavonJob *quavon_job_new(void);
 QUAVON_API void quavon_job_free(QuavonJob *job);
 QUAVON_API void quavon_job_set_tenant(QuavonJob *job, const char *tenant_id); /* "local" */
 QUAVON_API void quavon_job_set_kind(QuavonJob *job, const char *kind);        /* "check" or "scan" */
-/* The image's digest comes from the images lock; with a digest it is used as it is. Default "base". */
+/* Without a digest: the one that every live runner of the pool offers, that of the local images lock where it is among
+ * them. With one it is used as it is. Default "base". */
 QUAVON_API void quavon_job_set_image(QuavonJob *job, const char *name, const char *digest_or_null);
 /* A backend that may run it; called for none, every isolating one may. */
 QUAVON_API void quavon_job_add_backend(QuavonJob *job, const char *backend);

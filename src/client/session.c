@@ -86,6 +86,7 @@ static gboolean session_configure(QuavonClient *client, const char *const *setti
   }
   client->prefix = qv_config_prefix(config->pool);
   policy_fill(&client->policy, config);
+  client->keys_stamp = qv_key_files_stamp(config->signing_key_file, (const char *const *)config->signing_key_previous_files);
   client->ring = qv_key_files_read(config->signing_key_file, (const char *const *)config->signing_key_previous_files,
                                    error);
   if (client->ring == NULL)
@@ -97,6 +98,23 @@ static gboolean session_configure(QuavonClient *client, const char *const *setti
   }
   return qv_address_set_tls(client->address, config->valkey_ca_file, config->valkey_cert_file,
                             config->valkey_key_file, error);
+}
+
+gboolean qv_session_reload_keys(QuavonClient *client)
+{
+  const char *current = client->config->signing_key_file;
+  const char *const *previous = (const char *const *)client->config->signing_key_previous_files;
+  g_autofree char *stamp = qv_key_files_stamp(current, previous);
+  if (strcmp(stamp, client->keys_stamp) == 0)
+    return FALSE;
+  QvKeyring *ring = qv_key_files_read(current, previous, NULL);
+  if (ring == NULL)
+    return FALSE;
+  qv_keyring_unref(client->ring);
+  client->ring = ring;
+  g_free(client->keys_stamp);
+  client->keys_stamp = g_steal_pointer(&stamp);
+  return TRUE;
 }
 
 static void on_count(gint64 count, const GError *error, gpointer user)
@@ -157,6 +175,7 @@ void quavon_client_close(QuavonClient *client)
   g_clear_pointer(&client->config, qv_config_free);
   g_hash_table_unref(client->tickets);
   g_main_context_unref(client->context);
+  g_free(client->keys_stamp);
   g_free(client->prefix);
   g_free(client);
 }
@@ -236,7 +255,15 @@ QvTicket *qv_session_ticket(QuavonClient *client, const char *job_id, GError **e
     g_set_error(error, QV_ERROR, QV_ERROR_NOT_FOUND, "there is no job %s in pool %s", job_id, client->config->pool);
     return NULL;
   }
-  QvTicket *ticket = ticket_verify(client, job_id, text, data.len, error);
+  g_autoptr(GError) cause = NULL;
+  QvTicket *ticket = ticket_verify(client, job_id, text, data.len, &cause);
+  /* Another program of ours may have signed it with a key that is newer than our reading of the files. */
+  if (ticket == NULL && cause->code == QV_ERROR_AUTH && qv_session_reload_keys(client)) {
+    g_clear_error(&cause);
+    ticket = ticket_verify(client, job_id, text, data.len, &cause);
+  }
+  if (cause != NULL)
+    g_propagate_error(error, g_steal_pointer(&cause));
   if (ticket == NULL)
     g_prefix_error(error, "job %s is not one of ours: ", job_id);
   return ticket;

@@ -39,6 +39,8 @@ struct QuavonClient {
   GHashTable *tickets; /* job id → QvTicket: those that this client submitted */
   QuavonLogFunction log_function; /* or NULL */
   void *log_data;
+  char *keys_stamp;    /* what the key files looked like when they were read */
+  gboolean unattended; /* submit does not ask for a healthy runner */
 };
 
 enum { QV_CALL_DEADLINE_MS = 30000 };
@@ -60,6 +62,9 @@ gboolean qv_session_wait(QuavonClient *client, QvCall *call, GError **error);
 /* A QvDoneFunc for it. */
 void qv_call_done(const GError *error, gpointer call);
 void qv_call_finish(QvCall *call, const GError *error);
+
+/* Reads the key files again where they have changed. TRUE: there are other keys now. Bad files change nothing. */
+gboolean qv_session_reload_keys(QuavonClient *client);
 
 /* What is known of a job: its own ticket, or the data in Valkey when one of our keys signed it.
  * NOT_FOUND; AUTH: not signed by us, or another job's. */

@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "base/random.h"
 #include "client/description.h"
+#include "client/health.h"
 #include "client/image.h"
 #include "client/session.h"
 #include "client/snapshot.h"
@@ -206,14 +207,42 @@ static gboolean sign_and_add(QuavonClient *client, QvTicket *ticket, gboolean *m
   return FALSE;
 }
 
-/* Ids, pool, image, times: what makes a description a job of this client. */
-static gboolean complete(QuavonClient *client, const QuavonJob *description, QvJob *job, GError **error)
+/* A digest for the image's name, and somebody who can run it. */
+static gboolean choose_image(QuavonClient *client, QvJob *job, QuavonErrorCode *code, GError **error)
 {
-  if (job->image.digest == NULL) {
-    job->image.digest = qv_image_current_digest(client->config, job->image.name, error);
+  const char *name = job->image.name;
+  g_autoptr(GError) cause = NULL;
+  g_autofree char *local = job->image.digest == NULL ? qv_image_current_digest(client->config, name, &cause) : NULL;
+  if (client->unattended) {
     if (job->image.digest == NULL)
-      return FALSE;
+      job->image.digest = g_steal_pointer(&local);
+    if (cause != NULL)
+      g_propagate_error(error, g_steal_pointer(&cause));
+    return job->image.digest != NULL;
   }
+  *code = 0;
+  g_autoptr(GPtrArray) runners = qv_session_runners(client, error);
+  if (runners == NULL)
+    return FALSE;
+  QvRunnerWant want = { .backends = job->backends, .pool = client->config->pool, .image = name,
+                        .digest = job->image.digest, .preferred = local };
+  char *digest = qv_runners_choose(runners, &want, qv_clock_unix_ms(), error);
+  if (digest == NULL) {
+    *code = QUAVON_ERROR_NO_RUNNER;
+    return FALSE;
+  }
+  *code = QUAVON_ERROR_CONFIG;
+  g_free(job->image.digest);
+  job->image.digest = digest;
+  return TRUE;
+}
+
+/* Ids, pool, image, times: what makes a description a job of this client. */
+static gboolean complete(QuavonClient *client, const QuavonJob *description, QvJob *job, QuavonErrorCode *code,
+                         GError **error)
+{
+  if (!choose_image(client, job, code, error))
+    return FALSE;
   qv_random_uuid(job->job_id);
   job->pool = g_strdup(client->config->pool);
   qv_limits_resolve(&client->policy, &job->given, &job->limits);
@@ -301,11 +330,12 @@ int quavon_submit(QuavonClient *client, const QuavonJob *description, QuavonProg
   }
   g_autoptr(QvTicket) ticket = g_rc_box_new0(QvTicket);
   ticket->job = job;
+  qv_session_reload_keys(client);
   ticket->key = qv_key_ref(qv_keyring_current(client->ring));
-  QuavonErrorCode code = 0;
-  gboolean ok = complete(client, description, job, &cause) && rehearse(client, job, &cause);
-  if (!ok)
-    code = QUAVON_ERROR_CONFIG;
+  QuavonErrorCode code = QUAVON_ERROR_CONFIG;
+  gboolean ok = complete(client, description, job, &code, &cause) && rehearse(client, job, &cause);
+  if (ok)
+    code = 0;
   if (!ok || !submit(&reporter, description, ticket, &code, &cause)) {
     if (code != 0)
       qv_api_error_take_as(error, code, cause);

@@ -8,6 +8,11 @@
 #include "base/limits.h"
 #include "base/secret.h"
 
+/* Beside the file of the current key while it is being replaced: the one that comes, the one that was. Both verify;
+ * a runner signs with the one that comes, a worker does not yet. */
+#define QV_KEY_NEXT_SUFFIX ".next"
+#define QV_KEY_PREVIOUS_SUFFIX ".previous"
+
 /* One pool key; immutable, shared by reference (not between threads). */
 typedef struct QvKey QvKey;
 

@@ -8,6 +8,7 @@
 #include "client/session.h"
 #include "peer.h"
 #include "protocol/envelope.h"
+#include "support/health.h"
 #include "support/valkey.h"
 #include "../../unit/client/tree.h"
 
@@ -75,6 +76,7 @@ static void tear_down(Fixture *f, gconstpointer data)
 
 static QuavonJob *job_new(const Fixture *f, const char *mode)
 {
+  qv_test_healthy_runner(f->valkey, f->key, "base", digest);
   QuavonJob *job = quavon_job_new();
   quavon_job_set_folder(job, f->repo);
   quavon_job_set_image(job, "base", digest);
@@ -394,8 +396,11 @@ static void test_bad_descriptions(Fixture *f, gconstpointer data)
   QuavonJob *no_image = quavon_job_new();
   quavon_job_set_folder(no_image, f->repo);
   quavon_job_add_step(no_image, "run", (const char *const[]){ "true", NULL });
+  /* Who does not ask the runners needs a lock of its own. */
+  quavon_client_set_need_runner(f->client, 0);
   g_assert_cmpint(quavon_submit(f->client, no_image, NULL, NULL, job_id, &error), ==, -1);
   expect(&error, QUAVON_ERROR_CONFIG, "quavon images build base");
+  quavon_client_set_need_runner(f->client, 1);
   quavon_job_free(no_image);
   g_assert_null(quavon_wait(f->client, "not-an-id", NULL, NULL, &error));
   expect(&error, QUAVON_ERROR_NOT_FOUND, "UUID");
@@ -404,6 +409,90 @@ static void test_bad_descriptions(Fixture *f, gconstpointer data)
 }
 
 /* Its time was over long ago: there can be no result any more. */
+/* Refused with a line for each runner, and nothing is left in Valkey. */
+static void expect_no_runner(Fixture *f, const QuavonJob *job, const char *text)
+{
+  char job_id[QUAVON_JOB_ID_SIZE];
+  QuavonError *error = NULL;
+  g_assert_cmpint(quavon_submit(f->client, job, NULL, NULL, job_id, &error), ==, -1);
+  expect(&error, QUAVON_ERROR_NO_RUNNER, text);
+  g_autofree char *queued = keys(f, "quavon-sandbox:sandbox:*"), *blobs = keys(f, "quavon-sandbox:blob:*");
+  g_assert_cmpstr(queued, ==, "");
+  g_assert_cmpstr(blobs, ==, "");
+}
+
+static void test_no_runner(Fixture *f, gconstpointer data)
+{
+  QuavonJob *job = job_new(f, "succeed");
+  g_free(qv_test_valkey_cli(f->valkey, "FLUSHALL", NULL));
+  expect_no_runner(f, job, "none has reported in the last 90 s");
+  g_autoptr(QvHealth) health = qv_test_health_new("r1", "base", digest);
+  health->smoke->passed = FALSE;
+  g_strfreev(health->smoke->failed);
+  health->smoke->failed = g_strsplit("mount ptrace", " ", -1);
+  g_strfreev(health->problems);
+  health->problems = g_strsplit("smoke: it failed", "|", -1);
+  qv_test_health_put(f->valkey, f->key, health);
+  expect_no_runner(f, job, "did not pass its smoke test (failed: mount, ptrace); smoke: it failed");
+  qv_test_health_put(f->valkey, f->other, health);
+  expect_no_runner(f, job, "runner r1: ");
+  g_free(qv_test_valkey_cli(f->valkey, "DEL", "quavon-sandbox:health:r1", NULL));
+  expect_no_runner(f, job, "runner r1: its health record has expired");
+  quavon_job_free(job);
+}
+
+/* A name alone: the digest that every live runner has; a lock of its own is not needed. */
+static void test_common_digest(Fixture *f, gconstpointer data)
+{
+  static const char other_digest[] = "sha256:2222222222222222222222222222222222222222222222222222222222222222";
+  QuavonError *error = NULL;
+  char job_id[QUAVON_JOB_ID_SIZE];
+  QuavonJob *job = job_new(f, "succeed"); /* and a runner `peer` with one digest */
+  quavon_job_set_image(job, "base", NULL);
+  g_autoptr(QvHealth) health = qv_test_health_new("newer", "base", other_digest);
+  qv_test_health_put(f->valkey, f->key, health);
+  g_assert_cmpint(quavon_submit(f->client, job, NULL, NULL, job_id, &error), ==, -1);
+  expect(&error, QUAVON_ERROR_NO_RUNNER, "the runners have no common digest of image base");
+  /* The newer one still has the previous image. */
+  health->images = g_renew(QvImageRef, health->images, 2);
+  health->images[health->images_n++] = (QvImageRef){ .name = g_strdup("base"), .digest = g_strdup(digest) };
+  qv_test_health_put(f->valkey, f->key, health);
+  if (quavon_submit(f->client, job, NULL, NULL, job_id, &error) != 0)
+    g_error("%s", quavon_error_message(error));
+  QuavonResult *result = quavon_wait(f->client, job_id, NULL, NULL, &error);
+  g_assert_nonnull(result);
+  g_assert_nonnull(strstr(quavon_result_json(result), digest));
+  quavon_result_free(result);
+  quavon_job_free(job);
+  QuavonRunners *runners = quavon_runners_read(f->client, &error);
+  g_assert_nonnull(runners);
+  g_assert_cmpuint(quavon_runners_n(runners), ==, 2);
+  for (size_t i = 0; i < 2; i++) {
+    const QuavonRunner *runner = quavon_runners_get(runners, i);
+    g_assert_null(runner->trouble);
+    g_assert_cmpstr(runner->backend, ==, "runsc");
+    g_assert_cmpint(runner->smoke_passed, ==, 1);
+    g_assert_cmpuint(runner->images_n, ==, g_str_equal(runner->runner_id, "newer") ? 2 : 1);
+    g_assert_cmpstr(runner->image_digests[runner->images_n - 1], ==, digest);
+  }
+  g_assert_null(quavon_runners_get(runners, 2));
+  quavon_runners_free(runners);
+}
+
+/* The client was opened before there was a next key; a runner that signs with it is known all the same. */
+static void test_next_key(Fixture *f, gconstpointer data)
+{
+  QuavonJob *job = job_new(f, "succeed");
+  g_autofree char *next = g_strconcat(f->key, ".next", NULL);
+  char job_id[QUAVON_JOB_ID_SIZE];
+  QuavonError *error = NULL;
+  qv_key_unref(qv_key_file_create(next, NULL));
+  qv_test_healthy_runner(f->valkey, next, "base", digest);
+  if (quavon_submit(f->client, job, NULL, NULL, job_id, &error) != 0)
+    g_error("%s", quavon_error_message(error));
+  quavon_job_free(job);
+}
+
 static void test_lost(Fixture *f, gconstpointer data)
 {
   char job_id[QUAVON_JOB_ID_SIZE];
@@ -502,6 +591,9 @@ int main(int argc, char **argv)
   ADD("cancel-while-sending", FALSE, test_cancel_while_sending);
   ADD("abandon", FALSE, test_abandon);
   ADD("queue-full", FALSE, test_queue_full);
+  ADD("no-runner", FALSE, test_no_runner);
+  ADD("common-digest", TRUE, test_common_digest);
+  ADD("next-key", FALSE, test_next_key);
   ADD("blob-too-big", FALSE, test_blob_too_big);
   ADD("lost", FALSE, test_lost);
   ADD("bad-descriptions", FALSE, test_bad_descriptions);

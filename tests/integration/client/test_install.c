@@ -5,6 +5,7 @@
 
 #include "../../unit/client/tree.h"
 #include "client/key_file.h"
+#include "support/health.h"
 #include "support/valkey.h"
 
 static void test_install(void)
@@ -17,6 +18,7 @@ static void test_install(void)
   tree_write(root, "repo/a", "a", 0644);
   g_autofree char *source = g_build_filename(g_getenv("QUAVON_SOURCE_ROOT"), "tests/integration/client/installed.c", NULL);
   g_setenv("ROOT", root, TRUE);
+  qv_test_healthy_runner(valkey, key, "base", "sha256:1111111111111111111111111111111111111111111111111111111111111111");
   g_setenv("SOURCE", source, TRUE);
   g_setenv("KEY", key, TRUE);
   g_setenv("URL", qv_test_valkey_url(valkey, "worker"), TRUE);

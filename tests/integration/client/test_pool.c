@@ -17,6 +17,7 @@
 #include "protocol/health.h"
 #include "queue/stores.h"
 #include "support/loop.h"
+#include "support/health.h"
 #include "support/valkey.h"
 
 #define WORDS(...) ((const char *const[]){ __VA_ARGS__, NULL })
@@ -80,9 +81,14 @@ static void expect_json(const char *text, const char *path, const char *want)
   json_decref(root);
 }
 
+/* There is a runner for as long as this takes. */
 static char *submit(Fixture *f)
 {
+  g_autofree char *lock = g_build_filename(g_getenv("QUAVON_TEST_IMAGES"), "images.lock.json", NULL);
+  g_autofree char *key = tree_path(f->run->dir, "pool.key");
+  qv_test_healthy_runner_of(f->valkey, key, lock);
   char *id = quavon(f, 0, WORDS("run", "--detach", "--tenant", "acme", "--", "true"));
+  g_free(qv_test_valkey_cli(f->valkey, "DEL", "quavon-sandbox:health:peer", "quavon-sandbox:runners", NULL));
   return g_strchomp(id);
 }
 

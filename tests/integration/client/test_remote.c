@@ -11,6 +11,7 @@
 
 #include "../../unit/client/tree.h"
 #include "embedded_run.h"
+#include "support/health.h"
 #include "support/valkey.h"
 
 #define WORDS(...) ((const char *const[]){ __VA_ARGS__, NULL })
@@ -55,6 +56,9 @@ static void set_up(Fixture *f, gconstpointer data)
   run_setenv(f->run, "VALKEY_URL", qv_test_valkey_url(f->valkey, "worker"));
   run_setenv(f->run, "QUAVON_SANDBOX_SIGNING_KEY_FILE", key);
   run_setenv(f->run, "QUAVON_SANDBOX_STATE_DIR", state);
+  /* Somebody to submit to, also before the real one has come up. */
+  g_autofree char *lock = g_build_filename(g_getenv("QUAVON_TEST_IMAGES"), "images.lock.json", NULL);
+  qv_test_healthy_runner_of(f->valkey, key, lock);
 }
 
 static void tear_down(Fixture *f, gconstpointer data)

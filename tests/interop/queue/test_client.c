@@ -6,6 +6,7 @@
 
 #include "client/quavon.h"
 #include "node.h"
+#include "support/health.h"
 
 static const char digest[] = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
@@ -89,6 +90,8 @@ static void run_major(gconstpointer major)
   /* Node's worker needs commands that ours does not: it is the admin of this test's server. */
   NodeProgram *node = node_start(valkey, "admin", "worker.mjs", major, (const char *[]){ "2", NULL },
                                  (const char *[]){ node_key, NULL });
+  g_autofree char *key_file = g_build_filename(dir, "key", NULL);
+  qv_test_healthy_runner(valkey, key_file, "base", digest);
   QuavonError *error = NULL;
   QuavonClient *client = quavon_client_open((const char *[]){ url, key, NULL }, &error);
   assert_ok(error);
