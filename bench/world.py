@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a measurement needs around it: a private Valkey with the shipped ACL file, a runner, folders, peers of npm.
+Everything started here ends with it."""
+import atexit, hashlib, os, pathlib, re, secrets, shutil, signal, subprocess, tempfile, time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build" / "release"
+IMAGES = ROOT / "build" / "test-images"
+PREFIX = "quavon-sandbox"
+
+
+class Missing(Exception):
+    """A peer or a precondition is not on this machine."""
+
+
+def output(*argv, **options):
+    done = subprocess.run([str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    if done.returncode != 0:
+        raise RuntimeError(f"{argv[0]} ended with {done.returncode}: {done.stderr.strip()[-800:]}")
+    return done.stdout
+
+
+def figures(text):
+    """The lines `name number` of a program."""
+    return {name: float(number) for name, number in (line.split() for line in text.splitlines())}
+
+
+def program(name):
+    return BUILD / "bench" / f"bench-{name}"
+
+
+class World:
+    def __init__(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="qv-bench.", dir="/tmp"))
+        self.children = []
+        atexit.register(self.close)
+        self.rootfs = os.path.realpath(IMAGES / "base.erofs")
+        self.key = self.dir / "key"
+        output(BUILD / "src/cli/quavon", "keygen", self.key)
+
+    def close(self):
+        for child in reversed(self.children):
+            self.stop(child)
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def spawn(self, *argv, env=None, log="log"):
+        with open(self.dir / log, "ab") as out:
+            child = subprocess.Popen([str(a) for a in argv], stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=env)
+        self.children.append(child)
+        return child
+
+    def stop(self, child, number=signal.SIGTERM):
+        if child.poll() is None:
+            child.send_signal(number)
+            try:
+                child.wait(60)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+        if child in self.children:
+            self.children.remove(child)
+
+    # ---- Valkey
+
+    def valkey(self):
+        self.password = secrets.token_hex(16)
+        digest = hashlib.sha256(self.password.encode()).hexdigest()
+        acl = (ROOT / "deploy/valkey/users.acl").read_text()
+        acl = re.sub(r"%[A-Z]+_SHA256%", digest, acl) + f"user bench on #{digest} ~* &* +@all\n"
+        (self.dir / "users.acl").write_text(acl)
+        self.socket = self.dir / "valkey.sock"
+        self.server = self.spawn("valkey-server", "--port", "0", "--unixsocket", self.socket, "--aclfile",
+                                 self.dir / "users.acl", "--save", "", "--dir", self.dir, "--maxmemory-policy", "noeviction",
+                                 log="valkey.log")
+        for _ in range(600):
+            if self.socket.exists():
+                break
+            time.sleep(0.05)
+        time.sleep(0.2)
+
+    def url(self, user):
+        return f"unix://{user}:{self.password}@{self.socket}"
+
+    def cli(self, *words):
+        return output("valkey-cli", "-s", self.socket, "--user", "bench", "--pass", self.password, "--no-auth-warning", *words)
+
+    # ---- runner
+
+    def environment(self, user, **more):
+        env = {k: v for k, v in os.environ.items() if not re.match("(QUAVON|VALKEY)_", k)}
+        env.update(VALKEY_URL=self.url(user), QUAVON_SANDBOX_SIGNING_KEY_FILE=str(self.key), QUAVON_SANDBOX_BACKEND="runsc",
+                   QUAVON_SANDBOX_STATE_DIR=str(self.dir / "s"), QUAVON_SANDBOX_IMAGES_FILE=str(IMAGES / "images.lock.json"),
+                   QUAVON_LOG_FORMAT="text")
+        env.update({k: str(v) for k, v in more.items()})
+        return env
+
+    def runner(self, **more):
+        log = f"runner.{len(self.children)}.log"
+        runner = self.spawn(BUILD / "src/runner/quavon-sandbox-runner", env=self.environment("sandbox", **more), log=log)
+        for _ in range(1800):
+            if "runner is ready" in (self.dir / log).read_text():
+                return runner
+            if runner.poll() is not None:
+                break
+            time.sleep(0.1)
+        raise RuntimeError("the runner does not start: " + (self.dir / log).read_text()[-2000:])
+
+    # ---- peers of npm
+
+    def node(self):
+        folder = ROOT / "build" / "bench-node"
+        done = subprocess.run(["sh", ROOT / "tests/interop/queue/npm.sh", ROOT / "bench/node", folder], stdout=subprocess.PIPE, text=True)
+        if done.returncode == 77:
+            raise Missing(done.stdout.strip())
+        if done.returncode != 0:
+            raise RuntimeError(done.stdout)
+        return folder
+
+
+def cpu_ms(pid):
+    """User and system time of a process so far."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
+
+
+def memory_kib(pid, what):
+    """Rss or Pss of a process."""
+    for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith(what + ":"):
+            return int(line.split()[1])
+    return 0
+
+
+def descendants(pid):
+    """Of ours: the runner's roles, not what runsc starts."""
+    found, todo = [], [pid]
+    while todo:
+        try:
+            children = pathlib.Path(f"/proc/{todo[0]}/task/{todo[0]}/children").read_text().split()
+        except FileNotFoundError:
+            children = []
+        todo = todo[1:]
+        for child in map(int, children):
+            try:
+                if pathlib.Path(f"/proc/{child}/comm").read_text().strip() == "quavon-role":
+                    found.append(child)
+                    todo.append(child)
+            except FileNotFoundError:
+                pass
+    return found
