@@ -28,6 +28,7 @@ enum {
 };
 
 /* X(NAME, senders, cap in bytes): payload
+ * WARM        JSON, setup.h: the sandbox to start before there is a job; the first frame, or none
  * SETUP       JSON, setup.h: what the job process must do
  * KEYS        32 bytes each: the derived keys of base, overlay (zeros: none) and result, the salt of result, the key of
  *             live; then the egress token, 43 bytes and a NUL (zeros: none)
@@ -51,6 +52,7 @@ enum {
  * VERDICT     u32 QvUnpackVerdict (unpack.h), then a text for the log: the stream is over or not worth
  *             reading, kill the sandbox */
 #define QV_IPC_MESSAGES(X) \
+  X(WARM, QV_IPC_FROM_SUPERVISOR, QV_IPC_JSON_MAX) \
   X(SETUP, QV_IPC_FROM_SUPERVISOR, QV_IPC_JSON_MAX) \
   X(KEYS, QV_IPC_FROM_SUPERVISOR, 204) \
   X(CHUNK, QV_IPC_FROM_SUPERVISOR, QV_IPC_SEALED_MAX) \

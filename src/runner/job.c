@@ -2,7 +2,9 @@
 /* Owns one job's sandbox from start to removal.
  *
  *   WAITING ──SETUP, KEYS──> RUNNING ──first end──> ENDED ──removed──> LEAVING
+ *      └──WARM──> IDLE ──SETUP, KEYS──┘
  *
+ * An idle sandbox has its entry waiting on stdin and serves one job, like any other.
  * The first end counts: the verdict of the unpack process, an OOM or pids
  * event, the sandbox's own end, STOP. From then on nothing of the guest is of
  * interest; a complete run still hands over facts and payload. The channel's
@@ -37,6 +39,7 @@ enum {
 typedef struct {
   GMainLoop *loop;
   QvChannel *supervisor;
+  QvWarmOrder *warm;     /* NULL: there was a job from the start */
   QvSetup *setup;
   QvJobKeys keys;
   gboolean has_keys;
@@ -293,8 +296,9 @@ static void on_sandbox(QvSandbox *sandbox, QvSandboxEvent event, gpointer data)
     break;
   case QV_SANDBOX_EXITED:
     end_egress(job);
-    if (qv_sandbox_failure(sandbox) != NULL) {
-      trouble(job, "sandbox_failed", qv_sandbox_failure(sandbox));
+    if (qv_sandbox_failure(sandbox) != NULL || job->setup == NULL) {
+      const char *why = qv_sandbox_failure(sandbox);
+      trouble(job, "sandbox_failed", why != NULL ? why : "a warm sandbox ended before it had a job");
       end_run(job, QV_HOST_STOPPED);
     } else if (job->drain == 0) {
       job->drain = g_timeout_add(DRAIN_MS, on_drained, job);
@@ -337,31 +341,59 @@ static gboolean on_chunk(Job *job, const guint8 *payload, gsize n, GError **erro
 
 /* ---- start */
 
-static gboolean start_sandbox(Job *job, GError **error)
+/* EGRESS_SOCKET: NULL without. */
+static gboolean start_box(Job *job, const QvPlace *place, const char *id, const QvBoxKind *kind, const char *egress_socket,
+                          GError **error)
 {
-  QvJob *of = job->setup->job;
-  job->backend = qv_place_open(&job->setup->place, error);
+  job->backend = qv_place_open(place, error);
   if (job->backend == NULL)
     return FALSE;
-  g_autofree char *egress_socket =
-    job->relay != NULL ? qv_egress_socket_path(job->setup->place.state_dir, of->job_id) : NULL;
   /* A container engine takes it from the image itself. */
   g_auto(GStrv) env = NULL;
-  if (job->setup->rootfs_file != NULL &&
-      !qv_images_env(job->setup->rootfs_file, job->setup->image_digest, &env, error))
+  if (kind->rootfs_file != NULL && !qv_images_env(kind->rootfs_file, kind->image_digest, &env, error))
     return FALSE;
-  QvSandboxRequest request = {.sandbox_id = of->job_id,
+  QvSandboxRequest request = {.sandbox_id = id,
                               .egress_socket = egress_socket,
-                              .egress_network = job->networked ? job->setup->place.egress_network : NULL,
-                              .rootfs_file = job->setup->rootfs_file,
-                              .image_digest = job->setup->image_digest,
+                              .egress_network = job->networked ? place->egress_network : NULL,
+                              .rootfs_file = kind->rootfs_file,
+                              .image_digest = kind->image_digest,
                               .image_env = (const char *const *)env,
-                              .limits = {.memory_mib = of->limits.memory_mib,
-                                         .work_mib = of->limits.work_mib,
-                                         .milli_cpus = of->limits.milli_cpus,
-                                         .pids = of->limits.pids}};
+                              .limits = kind->limits};
   job->sandbox = qv_backend_start(job->backend, &request, on_sandbox, job, error);
   return job->sandbox != NULL;
+}
+
+static gboolean start_sandbox(Job *job, GError **error)
+{
+  const QvSetup *setup = job->setup;
+  if (job->warm != NULL)
+    return TRUE;
+  g_autofree char *egress_socket =
+    job->relay != NULL ? qv_egress_socket_path(setup->place.state_dir, setup->job->job_id) : NULL;
+  QvBoxKind kind = {.rootfs_file = setup->rootfs_file,
+                    .image_digest = setup->image_digest,
+                    .limits = qv_box_limits(&setup->job->limits)};
+  return start_box(job, &setup->place, setup->sandbox_id, &kind, egress_socket, error);
+}
+
+static void start_warm(Job *job)
+{
+  g_autoptr(GError) error = NULL;
+  if (start_box(job, &job->warm->place, job->warm->sandbox_id, &job->warm->kind, NULL, &error))
+    return;
+  trouble(job, "sandbox_failed", error->message);
+  end_run(job, QV_HOST_STOPPED);
+}
+
+/* A sandbox of one kind never serves a job of another. */
+static gboolean setup_fits(const Job *job)
+{
+  const QvSetup *setup = job->setup;
+  QvBoxKind kind = {.rootfs_file = setup->rootfs_file,
+                    .image_digest = setup->image_digest,
+                    .limits = qv_box_limits(&setup->job->limits)};
+  return job->warm == NULL || (setup->egress_proxy == NULL && strcmp(setup->sandbox_id, job->warm->sandbox_id) == 0 &&
+                               qv_box_kind_equal(&kind, &job->warm->kind));
 }
 
 static gboolean start_pipes(Job *job, GError **error)
@@ -393,6 +425,8 @@ static gboolean start_pipes(Job *job, GError **error)
 static void start(Job *job)
 {
   g_autoptr(GError) error = NULL;
+  if (job->ended) /* a warm sandbox that is gone; that was said */
+    return;
   if (start_egress(job, &error) && start_sandbox(job, &error) && start_pipes(job, &error))
     return;
   trouble(job, "sandbox_failed", error->message);
@@ -405,11 +439,23 @@ static gboolean on_frame(QvIpcType type, const guint8 *payload, gsize n, gpointe
 {
   Job *job = data;
   switch (type) {
+  case QV_IPC_WARM:
+    if (job->warm != NULL || job->setup != NULL)
+      break;
+    job->warm = qv_warm_order_parse((const char *)payload, n, error);
+    if (job->warm == NULL)
+      return FALSE;
+    start_warm(job);
+    return TRUE;
   case QV_IPC_SETUP:
     if (job->setup != NULL)
       break;
     job->setup = qv_setup_parse((const char *)payload, n, error);
-    return job->setup != NULL;
+    if (job->setup == NULL)
+      return FALSE;
+    if (!setup_fits(job))
+      break;
+    return TRUE;
   case QV_IPC_KEYS:
     if (n != sizeof job->keys || job->setup == NULL || job->has_keys ||
         payload[n - 1] != '\0' || (payload[offsetof(QvJobKeys, egress_token)] != '\0') != (job->setup->egress_proxy != NULL))
@@ -473,6 +519,7 @@ int qv_job_main(void)
   qv_backend_free(job.backend);
   qv_blob_writer_free(job.sealer);
   qv_setup_free(job.setup);
+  qv_warm_order_free(job.warm);
   explicit_bzero(&job.keys, sizeof job.keys);
   qv_channel_free(job.supervisor);
   g_main_loop_unref(job.loop);

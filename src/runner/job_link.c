@@ -30,7 +30,7 @@ typedef struct {
 struct QvJobLink {
   QvConn *conn;
   char *prefix;
-  char job_id[QV_JOB_ID_BYTES + 1];
+  char job_id[QV_JOB_ID_BYTES + 1]; /* empty: no job yet */
   gint64 base_chunks, overlay_chunks;
   GPid pid;
   guint child;
@@ -250,7 +250,8 @@ static gboolean take_frame(QvJobLink *link, QvIpcType type, const guint8 *payloa
 {
   switch (type) {
   case QV_IPC_STARTED:
-    qv_log(QV_LOG_DEBUG, "sandbox runs", "jobId", link->job_id, NULL);
+    if (link->events.started != NULL)
+      link->events.started(link->data);
     return TRUE;
   case QV_IPC_INPUT_DONE:
     link->events.input_done(link->data);
@@ -332,44 +333,77 @@ static void on_child(GPid pid, int status, gpointer data)
 
 /* ---- life */
 
-static gboolean start(QvJobLink *link, const QvJobLinkOptions *options, GError **error)
+static QvJobLink *link_new(QvConn *conn, const char *prefix, const QvJobLinkEvents *events, gpointer data)
+{
+  QvJobLink *link = g_new0(QvJobLink, 1);
+  link->conn = conn;
+  link->prefix = g_strdup(prefix);
+  link->credits = WINDOW;
+  for (int i = 0; i < WINDOW; i++)
+    link->in[i].link = link->out[i].link = link;
+  link->events = *events;
+  link->data = data;
+  return link;
+}
+
+static gboolean start(QvJobLink *link, int lock_fd, GError **error)
 {
   int pair[2];
   if (!qv_fd_socketpair(pair, error))
     return FALSE;
   QV_AUTOFD int near = pair[0];
   QV_AUTOFD int far = pair[1];
-  const int fds[] = {far, options->lock_fd};
+  const int fds[] = {far, lock_fd};
   if (!qv_spawn_role(QV_ROLE_JOB, NULL, fds, G_N_ELEMENTS(fds), &link->pid, error))
     return FALSE;
   link->child = g_child_watch_add(link->pid, on_child, link);
   link->channel = qv_channel_new(qv_io_steal(&near), QV_IPC_FROM_JOB, on_frame, on_end, link);
-  gsize n;
-  g_autofree char *text = qv_setup_format(options->setup, &n);
-  qv_channel_send(link->channel, QV_IPC_SETUP, text, n, NULL);
-  qv_channel_send(link->channel, QV_IPC_KEYS, options->keys, sizeof *options->keys, NULL);
-  ask_chunks(link);
   return TRUE;
+}
+
+static void give_job(QvJobLink *link, const QvSetup *setup, const QvJobKeys *keys)
+{
+  const QvJob *job = setup->job;
+  g_strlcpy(link->job_id, job->job_id, sizeof link->job_id);
+  link->base_chunks = job->base.chunks;
+  link->overlay_chunks = job->overlay != NULL ? job->overlay->chunks : 0;
+  gsize n;
+  g_autofree char *text = qv_setup_format(setup, &n);
+  if (link->channel != NULL) {
+    qv_channel_send(link->channel, QV_IPC_SETUP, text, n, NULL);
+    qv_channel_send(link->channel, QV_IPC_KEYS, keys, sizeof *keys, NULL);
+  }
+  ask_chunks(link);
 }
 
 QvJobLink *qv_job_link_new(const QvJobLinkOptions *options, const QvJobLinkEvents *events, gpointer data,
                            GError **error)
 {
-  const QvJob *job = options->setup->job;
-  g_autoptr(QvJobLink) link = g_new0(QvJobLink, 1);
-  link->conn = options->conn;
-  link->prefix = g_strdup(options->prefix);
-  g_strlcpy(link->job_id, job->job_id, sizeof link->job_id);
-  link->base_chunks = job->base.chunks;
-  link->overlay_chunks = job->overlay != NULL ? job->overlay->chunks : 0;
-  link->credits = WINDOW;
-  for (int i = 0; i < WINDOW; i++)
-    link->in[i].link = link->out[i].link = link;
+  g_autoptr(QvJobLink) link = link_new(options->conn, options->prefix, events, data);
+  if (!start(link, options->lock_fd, error))
+    return NULL;
+  give_job(link, options->setup, options->keys);
+  return g_steal_pointer(&link);
+}
+
+QvJobLink *qv_job_link_new_warm(const QvJobLinkWarmOptions *options, const QvJobLinkEvents *events, gpointer data,
+                                GError **error)
+{
+  g_autoptr(QvJobLink) link = link_new(options->conn, options->prefix, events, data);
+  if (!start(link, options->lock_fd, error))
+    return NULL;
+  gsize n;
+  g_autofree char *text = qv_warm_order_format(options->order, &n);
+  qv_channel_send(link->channel, QV_IPC_WARM, text, n, NULL);
+  return g_steal_pointer(&link);
+}
+
+void qv_job_link_assign(QvJobLink *link, const QvSetup *setup, const QvJobKeys *keys, const QvJobLinkEvents *events,
+                        gpointer data)
+{
   link->events = *events;
   link->data = data;
-  if (!start(link, options, error))
-    return NULL;
-  return g_steal_pointer(&link);
+  give_job(link, setup, keys);
 }
 
 void qv_job_link_free(QvJobLink *link)

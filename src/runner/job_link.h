@@ -14,6 +14,7 @@ typedef struct QvJobLink QvJobLink;
 
 /* None of them may free the link but `exited`, which comes last and once. */
 typedef struct {
+  void (*started)(gpointer data);  /* the sandbox runs; may be NULL */
   void (*input_done)(gpointer data);
   void (*progress)(guint32 members, gpointer data);
   /* CODE: blob_missing, or what the job process said; TEXT for the log. */
@@ -38,6 +39,20 @@ typedef struct {
 QvJobLink *qv_job_link_new(const QvJobLinkOptions *options, const QvJobLinkEvents *events, gpointer data,
                            GError **error);
 /* Kills and reaps the process where that is still to be done. */
+/* A job process whose sandbox is started before there is a job. Of EVENTS it uses started, trouble, gone and exited
+ * (also report, which then tells nothing). */
+typedef struct {
+  QvConn *conn;        /* borrowed */
+  const char *prefix;
+  int lock_fd;
+  const QvWarmOrder *order;
+} QvJobLinkWarmOptions;
+
+QvJobLink *qv_job_link_new_warm(const QvJobLinkWarmOptions *options, const QvJobLinkEvents *events, gpointer data,
+                                GError **error);
+/* The job for it, once; SETUP's sandbox id, image and limits are those of the order. From now on EVENTS are told DATA. */
+void qv_job_link_assign(QvJobLink *link, const QvSetup *setup, const QvJobKeys *keys, const QvJobLinkEvents *events,
+                        gpointer data);
 void qv_job_link_free(QvJobLink *link);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvJobLink, qv_job_link_free)
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "runner/job_run_private.h"
+#include "runner/warm.h"
 #include "runner/sweep.h"
 #include "runner/sweeper.h"
 
@@ -33,6 +34,8 @@ void qv_run_unref(QvJobRun *run)
   explicit_bzero(run->token, sizeof run->token);
   g_queue_clear_full(&run->events, g_free);
   g_free(run->rootfs_file);
+  g_free(run->sandbox_id);
+  qv_box_kind_clear(&run->box);
   g_free(run->image_digest);
   g_free(run->id);
   g_free(run);
@@ -71,6 +74,9 @@ static void do_release(QvJobRun *run)
     qv_run_log_end(run, "lost", "lock_lost");
     qv_worker_drop(supervisor->worker, g_steal_pointer(&run->fetched));
   }
+  if (run->box.image_digest != NULL)
+    qv_warm_pool_job_ends(supervisor->warm, &run->box, run->state.egress);
+  qv_box_kind_clear(&run->box);
   g_ptr_array_remove(supervisor->runs, run);
   supervisor->busy(supervisor);
   resume_held(supervisor);
@@ -98,7 +104,7 @@ static void act(QvJobRun *run, QvRunAction action)
     break;
   case QV_RUN_DO_KILL: qv_job_link_kill(run->link); break;
   case QV_RUN_DO_SWEEP:
-    qv_sweeper_start(&run->supervisor->place, run->admission.job->job_id, NULL, on_swept, qv_run_ref(run));
+    qv_sweeper_start(&run->supervisor->place, run->sandbox_id, NULL, on_swept, qv_run_ref(run));
     break;
   case QV_RUN_DO_STORE: qv_job_link_store(run->link); break;
   case QV_RUN_DO_FAIL: qv_run_fail(run); break;

@@ -26,6 +26,8 @@ struct QvJobRun {
   char *rootfs_file;      /* NULL: the backend takes none */
   char *image_digest;
   guint8 result_salt[QV_SALT_BYTES];
+  QvBoxKind box;          /* as the pool of warm ones counts it; no digest: it does not yet, or not any more */
+  char *sandbox_id;       /* NULL: no sandbox yet */
   QvJobLink *link;
   QvHostReport host;
   GBytes *facts;

@@ -9,6 +9,7 @@
 #include "protocol/progress.h"
 #include "runner/job_result.h"
 #include "runner/job_run_private.h"
+#include "runner/warm.h"
 
 enum { OVERDUE_MS = 60000 };
 
@@ -20,6 +21,11 @@ static void say_progress(QvJobRun *run, gboolean running, guint members)
     return;
   g_autofree char *json = qv_progress_format(running, members);
   qv_worker_progress(run->supervisor->worker, run->fetched, json);
+}
+
+static void on_started(gpointer data)
+{
+  qv_log(QV_LOG_DEBUG, "sandbox runs", "jobId", ((QvJobRun *)data)->id, NULL);
 }
 
 static void on_input_done(gpointer data)
@@ -101,7 +107,8 @@ static void on_exited(gpointer data)
   qv_run_feed_type(run, QV_RUN_EVENT_EXITED);
 }
 
-static const QvJobLinkEvents link_events = {.input_done = on_input_done,
+static const QvJobLinkEvents link_events = {.started = on_started,
+                                            .input_done = on_input_done,
                                             .progress = on_progress,
                                             .trouble = on_trouble,
                                             .report = on_report,
@@ -110,6 +117,33 @@ static const QvJobLinkEvents link_events = {.input_done = on_input_done,
                                             .store_failed = on_store_failed,
                                             .gone = on_gone,
                                             .exited = on_exited};
+
+/* A warm sandbox where there is one that fits, else a job process of its own. */
+static QvJobLink *make_link(QvJobRun *run, QvSetup *setup, const QvJobKeys *keys, GError **error)
+{
+  QvSupervisor *supervisor = run->supervisor;
+  const QvBoxKind kind = {.rootfs_file = run->rootfs_file,
+                          .image_digest = run->image_digest,
+                          .limits = qv_box_limits(&run->admission.job->limits)};
+  QvJobLink *link = run->state.egress ? NULL : qv_warm_pool_take(supervisor->warm, &kind, &run->sandbox_id);
+  gboolean warm = link != NULL;
+  if (!warm)
+    run->sandbox_id = g_strdup(run->admission.job->job_id);
+  setup->sandbox_id = run->sandbox_id;
+  qv_box_kind_copy(&kind, &run->box);
+  qv_warm_pool_job_begins(supervisor->warm, &kind, run->state.egress);
+  if (warm) {
+    qv_log(QV_LOG_DEBUG, "sandbox was warm", "jobId", run->id, "sandbox", run->sandbox_id, NULL);
+    qv_job_link_assign(link, setup, keys, &link_events, run);
+    return link;
+  }
+  QvJobLinkOptions options = {.conn = qv_run_conn(run),
+                              .prefix = supervisor->prefix,
+                              .lock_fd = supervisor->lock_fd,
+                              .setup = setup,
+                              .keys = keys};
+  return qv_job_link_new(&options, &link_events, run, error);
+}
 
 void qv_run_spawn(QvJobRun *run)
 {
@@ -129,13 +163,8 @@ void qv_run_spawn(QvJobRun *run)
   qv_random_bytes(run->result_salt, sizeof run->result_salt);
   qv_job_keys_derive(job, run->admission.job_sha256, run->admission.key, run->result_salt, &keys);
   memcpy(keys.egress_token, run->token, sizeof keys.egress_token);
-  QvJobLinkOptions options = {.conn = qv_run_conn(run),
-                              .prefix = supervisor->prefix,
-                              .lock_fd = supervisor->lock_fd,
-                              .setup = &setup,
-                              .keys = &keys};
   g_autoptr(GError) error = NULL;
-  run->link = qv_job_link_new(&options, &link_events, run, &error);
+  run->link = make_link(run, &setup, &keys, &error);
   explicit_bzero(&keys, sizeof keys);
   if (run->link == NULL) {
     on_trouble("sandbox_failed", error->message, run);

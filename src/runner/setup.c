@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/hex.h"
 #include "base/limits.h"
+#include "runner/setup_private.h"
 
 static const char *const end_texts[] = {
 #define X(name, text) text,
@@ -20,7 +21,7 @@ const char *qv_host_end_text(QvHostEnd end)
   return (guint)end < G_N_ELEMENTS(end_texts) ? end_texts[end] : "?";
 }
 
-static char *dump(json_t *root, gsize *n)
+char *qv_setup_dump(json_t *root, gsize *n)
 {
   char *dumped = json_dumps(root, JSON_COMPACT);
   g_assert(dumped != NULL);
@@ -38,7 +39,7 @@ static gboolean bad(const char *what, const json_error_t *why, GError **error)
   return FALSE;
 }
 
-static json_t *place_build(const QvPlace *place)
+json_t *qv_setup_place_build(const QvPlace *place)
 {
   json_t *json = json_pack("{s:i}", "engineMin", (int)place->engine_min);
 #define X(field, name) json_object_set_new(json, name, place->field != NULL ? json_string(place->field) : json_null());
@@ -47,7 +48,7 @@ static json_t *place_build(const QvPlace *place)
   return json;
 }
 
-static gboolean place_parse(json_t *json, QvPlace *place, json_error_t *why)
+gboolean qv_setup_place_parse(json_t *json, QvPlace *place, json_error_t *why)
 {
   json_int_t engine_min = 0;
   gsize members = 1;
@@ -110,10 +111,10 @@ char *qv_setup_format(const QvSetup *setup, gsize *n)
 #define X(field, name) json_object_set_new(limits, name, json_integer(setup->job->limits.field));
   QV_LIMITS_TABLE(X)
 #undef X
-  return dump(json_pack("{s:o,s:o,s:o,s:s?,s:s?,s:s?,s:s?,s:b}", "place", place_build(&setup->place), "job",
-                        qv_job_build(setup->job), "limits", limits, "rootfsFile", setup->rootfs_file, "imageDigest",
-                        setup->image_digest, "egressProxy", setup->egress_proxy, "caPem", setup->ca_pem,
-                        "live", setup->live),
+  return qv_setup_dump(json_pack("{s:o,s:o,s:o,s:s,s:s?,s:s?,s:s?,s:s?,s:b}", "place", qv_setup_place_build(&setup->place), "job",
+                        qv_job_build(setup->job), "limits", limits, "sandboxId", setup->sandbox_id, "rootfsFile",
+                        setup->rootfs_file, "imageDigest", setup->image_digest, "egressProxy", setup->egress_proxy,
+                        "caPem", setup->ca_pem, "live", setup->live),
               n);
 }
 
@@ -136,20 +137,22 @@ QvSetup *qv_setup_parse(const char *text, gsize n, GError **error)
   json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
   json_t *place = NULL, *job = NULL, *limits = NULL, *rootfs_file = NULL, *image_digest = NULL, *egress_proxy = NULL;
   json_t *ca_pem = NULL;
+  const char *sandbox_id = NULL;
   int live = 0;
   g_autoptr(QvSetup) setup = g_new0(QvSetup, 1);
   QvLimitsPolicy policy = {0};
   gboolean fine = root != NULL &&
-                  json_unpack_ex(root, &why, 0, "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:b !}", "place", &place, "job", &job, "limits",
-                                 &limits, "rootfsFile", &rootfs_file, "imageDigest", &image_digest, "egressProxy",
-                                 &egress_proxy, "caPem", &ca_pem, "live", &live) == 0 &&
-                  place_parse(place, &setup->place, &why);
+                  json_unpack_ex(root, &why, 0, "{s:o,s:o,s:o,s:s,s:o,s:o,s:o,s:o,s:b !}", "place", &place, "job", &job,
+                                 "limits", &limits, "sandboxId", &sandbox_id, "rootfsFile", &rootfs_file, "imageDigest",
+                                 &image_digest, "egressProxy", &egress_proxy, "caPem", &ca_pem, "live", &live) == 0 &&
+                  qv_setup_place_parse(place, &setup->place, &why);
   if (!fine)
     bad("SETUP", &why, error);
   else if (!policy_of(limits, &policy)) {
     g_set_error(error, QV_ERROR, QV_ERROR_FORMAT, "SETUP between processes: limits");
     fine = FALSE;
   } else {
+    setup->sandbox_id = g_strdup(sandbox_id);
     setup->rootfs_file = g_strdup(json_string_value(rootfs_file));
     setup->image_digest = g_strdup(json_string_value(image_digest));
     setup->egress_proxy = g_strdup(json_string_value(egress_proxy));
@@ -168,6 +171,7 @@ void qv_setup_free(QvSetup *setup)
     return;
   qv_place_clear(&setup->place);
   qv_job_free(setup->job);
+  g_free(setup->sandbox_id);
   g_free(setup->rootfs_file);
   g_free(setup->image_digest);
   g_free(setup->egress_proxy);
@@ -177,7 +181,7 @@ void qv_setup_free(QvSetup *setup)
 
 char *qv_host_report_format(const QvHostReport *report, gsize *n)
 {
-  return dump(json_pack("{s:s,s:I,s:I,s:I,s:b,s:b,s:I,s:s}", "end", qv_host_end_text(report->end), "userMs",
+  return qv_setup_dump(json_pack("{s:s,s:I,s:I,s:I,s:b,s:b,s:I,s:s}", "end", qv_host_end_text(report->end), "userMs",
                         (json_int_t)report->user_ms, "sysMs", (json_int_t)report->sys_ms, "maxMemoryBytes",
                         (json_int_t)report->max_memory_bytes, "oom", report->oom, "pids", report->pids,
                         "payloadBytes", (json_int_t)report->payload_bytes, "payloadSha256", report->payload_sha256),
@@ -223,7 +227,7 @@ char *qv_sweep_order_format(const QvSweepOrder *order)
   json_t *digests = json_array();
   for (char **digest = order->trial.digests; digest != NULL && *digest != NULL; digest++)
     json_array_append_new(digests, json_string(*digest));
-  return dump(json_pack("{s:o,s:s?,s:s?,s:o}", "place", place_build(&order->place), "sandboxId", order->sandbox_id,
+  return qv_setup_dump(json_pack("{s:o,s:s?,s:s?,s:o}", "place", qv_setup_place_build(&order->place), "sandboxId", order->sandbox_id,
                         "rootfsFile", order->trial.rootfs_file, "digests", digests),
               NULL);
 }
@@ -236,7 +240,7 @@ gboolean qv_sweep_order_parse(const char *text, QvSweepOrder *order, GError **er
   gboolean fine = root != NULL &&
                   json_unpack_ex(root, &why, 0, "{s:o,s:o,s:o,s:o !}", "place", &place, "sandboxId", &sandbox_id,
                                  "rootfsFile", &rootfs_file, "digests", &digests) == 0 &&
-                  place_parse(place, &order->place, &why);
+                  qv_setup_place_parse(place, &order->place, &why);
   if (fine) {
     order->sandbox_id = g_strdup(json_string_value(sandbox_id));
     order->trial.rootfs_file = g_strdup(json_string_value(rootfs_file));
@@ -260,7 +264,7 @@ void qv_sweep_order_clear(QvSweepOrder *order)
 
 char *qv_backend_facts_format(const QvBackendFacts *facts, gsize *n)
 {
-  return dump(json_pack("{s:s,s:s,s:s}", "runtimeVersion", facts->runtime_version, "platform", facts->platform,
+  return qv_setup_dump(json_pack("{s:s,s:s,s:s}", "runtimeVersion", facts->runtime_version, "platform", facts->platform,
                         "cgroup", facts->cgroup),
               n);
 }

@@ -35,9 +35,36 @@ void qv_place_clear(QvPlace *place);
 /* Opens the place's backend. Errors are those of qv_backend_open. */
 QvBackend *qv_place_open(const QvPlace *place, GError **error);
 
+/* What a sandbox must be so that it can serve a job: the warm ones are told apart by it. */
+typedef struct {
+  char *rootfs_file; /* absolute; its digest was checked. NULL where the backend takes none */
+  char *image_digest;
+  QvSandboxLimits limits;
+} QvBoxKind;
+
+/* The part of LIMITS that a sandbox is made with. */
+QvSandboxLimits qv_box_limits(const QvLimits *limits);
+gboolean qv_box_kind_equal(const QvBoxKind *a, const QvBoxKind *b);
+void qv_box_kind_copy(const QvBoxKind *kind, QvBoxKind *copy);
+void qv_box_kind_clear(QvBoxKind *kind);
+
+/* WARM: a sandbox to be started before there is a job for it. */
+typedef struct {
+  QvPlace place;
+  char *sandbox_id;
+  QvBoxKind kind;
+} QvWarmOrder;
+
+char *qv_warm_order_format(const QvWarmOrder *order, gsize *n);
+/* QV_ERROR_FORMAT. */
+QvWarmOrder *qv_warm_order_parse(const char *text, gsize n, GError **error);
+void qv_warm_order_free(QvWarmOrder *order);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvWarmOrder, qv_warm_order_free)
+
 typedef struct {
   QvPlace place;
   QvJob *job;         /* limits: the effective ones */
+  char *sandbox_id;   /* the job's id, or that of the warm sandbox that serves it */
   char *rootfs_file;  /* absolute; its digest was checked. NULL where the backend takes none */
   char *image_digest;
   char *egress_proxy; /* address of the proxy; NULL: the job has no egress */

@@ -29,6 +29,7 @@
 #include "runner/sweep.h"
 #include "runner/supervisor_private.h"
 #include "runner/sweeper.h"
+#include "runner/warm.h"
 
 enum {
   LOCK_WAIT_MS = 100000,  /* job processes of a runner that was killed clean up, or die after 90 s */
@@ -76,7 +77,8 @@ static void add_problem(gpointer supervisor, const char *text)
 static void maybe_leave(gpointer supervisor)
 {
   Supervisor *self = supervisor;
-  if (self->shared.draining && self->shared.runs->len == 0 && (self->drained || self->abandoned))
+  if (self->shared.draining && self->shared.runs->len == 0 &&
+      ((self->drained && qv_warm_pool_n(self->shared.warm) == 0) || self->abandoned))
     g_main_loop_quit(self->loop);
 }
 
@@ -115,6 +117,7 @@ static void begin_drain(Supervisor *self)
   self->shared.draining = TRUE;
   if (self->smoke != NULL)
     qv_smoke_watch_stop(self->smoke);
+  qv_warm_pool_close(self->shared.warm);
   qv_gate_shut(self->gate, "the runner ends: it takes no more jobs");
   qv_pulse_stopping(self->pulse);
   qv_logf(QV_LOG_INFO, "draining: %u jobs in progress", self->shared.runs->len);
@@ -178,6 +181,8 @@ static gboolean on_reload(gpointer data)
   qv_pulse_reloading(self->pulse);
   if (load(self, NULL, &error))
     qv_logf(QV_LOG_INFO, "keys and images were read again");
+  if (error == NULL && self->shared.worker != NULL)
+    qv_warm_pool_reload(self->shared.warm);
   else
     qv_log(QV_LOG_ERROR, "reload failed; the old keys and images stay in use", "error", error->message, NULL);
   if (error != NULL)
@@ -284,6 +289,7 @@ static void start_worker(Supervisor *self)
          config->backend, "concurrency", concurrency, "valkey", qv_address_display(self->address), "version",
          QV_VERSION, NULL);
   qv_supervisor_health_begin(self);
+  qv_warm_pool_open(self->shared.warm);
   qv_pulse_ready(self->pulse);
 }
 
@@ -353,6 +359,7 @@ static void clear(Supervisor *self)
   g_clear_handle_id(&self->abandon, g_source_remove);
   qv_subscriber_free(self->messages);
   qv_supervisor_health_end(self);
+  qv_warm_pool_free(self->shared.warm);
   qv_worker_free(self->shared.worker);
   g_ptr_array_unref(self->shared.runs);
   g_hash_table_unref(self->shared.admitted);
@@ -382,6 +389,7 @@ int qv_supervisor_main(const QvConfig *config)
                      .started_at = qv_clock_unix_ms()};
   self.loop = g_main_loop_new(NULL, FALSE);
   self.shared.runs = g_ptr_array_new_with_free_func(qv_job_run_free_func);
+  self.shared.warm = qv_warm_pool_new(&self.shared);
   self.shared.admitted = qv_admitted_new();
   self.shared.image_memory = qv_image_memory_new();
   QvTrialImages trial = {0};

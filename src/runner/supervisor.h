@@ -13,6 +13,7 @@
 #include "runner/setup.h"
 
 typedef struct QvJobRun QvJobRun;
+typedef struct QvWarmPool QvWarmPool; /* warm.h */
 
 typedef struct {
   const QvConfig *config;
@@ -28,6 +29,7 @@ typedef struct {
   QvLimitsPolicy limits;
   gint64 memory_budget_mib;
   QvWorker *worker;
+  QvWarmPool *warm;
   GPtrArray *runs;        /* of QvJobRun, owned: one reference each */
   GHashTable *admitted;   /* job id to gint64 *: when it may be forgotten, Unix ms */
   gboolean draining;

@@ -41,6 +41,7 @@ static void test_setup(void)
 {
   QvSetup setup = {.place = {(char *)"runsc", (char *)"/state", (char *)"id", (char *)"runsc"},
                    .job = make_job(),
+                   .sandbox_id = (char *)"3f0c",
                    .rootfs_file = (char *)"/images/x.erofs",
                    .egress_proxy = (char *)"/run/proxy.sock",
                    .ca_pem = (char *)"line\nline\n",
@@ -51,6 +52,7 @@ static void test_setup(void)
   g_autoptr(QvSetup) back = qv_setup_parse(text, n, &error);
   g_assert_no_error(error);
   g_assert_cmpstr(back->place.state_dir, ==, "/state");
+  g_assert_cmpstr(back->sandbox_id, ==, "3f0c");
   g_assert_cmpstr(back->egress_proxy, ==, "/run/proxy.sock");
   g_assert_cmpstr(back->ca_pem, ==, "line\nline\n");
   g_assert_cmpstr(back->rootfs_file, ==, "/images/x.erofs");
@@ -63,6 +65,43 @@ static void test_setup(void)
     g_assert_null(qv_setup_parse(text, i, &cause));
     g_assert_error(cause, QV_ERROR, QV_ERROR_FORMAT);
   }
+}
+
+static void test_warm_order(void)
+{
+  QvWarmOrder order = {.place = {(char *)"runsc", (char *)"/s", (char *)"id", (char *)"runsc"},
+                       .sandbox_id = (char *)"3f0c",
+                       .kind = {.image_digest = (char *)"sha256:1", .limits = {1, 2, 3, 4}}};
+  for (int file = 0; file <= 1; file++) {
+    order.kind.rootfs_file = file ? (char *)"/x.erofs" : NULL;
+    gsize n;
+    g_autofree char *text = qv_warm_order_format(&order, &n);
+    g_autoptr(GError) error = NULL;
+    g_autoptr(QvWarmOrder) back = qv_warm_order_parse(text, n, &error);
+    g_assert_no_error(error);
+    g_assert_cmpstr(back->sandbox_id, ==, "3f0c");
+    g_assert_cmpstr(back->place.state_dir, ==, "/s");
+    g_assert_true(qv_box_kind_equal(&back->kind, &order.kind));
+    for (gsize i = 0; i < n; i++)
+      g_assert_null(qv_warm_order_parse(text, i, NULL));
+  }
+}
+
+/* Each part of a kind counts. */
+static void test_box_kind(void)
+{
+  const QvBoxKind kind = {.rootfs_file = (char *)"/x", .image_digest = (char *)"sha256:1", .limits = {1, 2, 3, 4}};
+  QvBoxKind others[] = {kind, kind, kind, kind, kind, kind, kind};
+  others[0].rootfs_file = (char *)"/y";
+  others[1].rootfs_file = NULL;
+  others[2].image_digest = (char *)"sha256:2";
+  others[3].limits.memory_mib++;
+  others[4].limits.work_mib++;
+  others[5].limits.milli_cpus++;
+  others[6].limits.pids++;
+  g_assert_true(qv_box_kind_equal(&kind, &kind));
+  for (gsize i = 0; i < G_N_ELEMENTS(others); i++)
+    g_assert_false(qv_box_kind_equal(&kind, &others[i]));
 }
 
 static void test_host(void)
@@ -208,6 +247,8 @@ int main(int argc, char **argv)
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/setup/setup", test_setup);
   g_test_add_func("/setup/host", test_host);
+  g_test_add_func("/setup/warm-order", test_warm_order);
+  g_test_add_func("/setup/box-kind", test_box_kind);
   g_test_add_func("/setup/sweep-order", test_sweep_order);
   g_test_add_func("/setup/backend-facts", test_backend_facts);
   g_test_add_func("/setup/results", test_results);

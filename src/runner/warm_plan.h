@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How many warm sandboxes of which kind there should be: a pure function of what was asked for lately and of
+ * what there is room for.
+ *
+ * Each kind gets its floor first, kind by kind in the order given; then, one at a time in turn, as many
+ * as jobs of it have run at once lately, while the ceiling and the memory allow. */
+#pragma once
+
+#include <glib.h>
+
+typedef struct {
+  guint floor;     /* QUAVON_SANDBOX_WARM where the kind is an image's current one, else 0 */
+  guint peak;      /* most jobs of this kind at once, lately */
+  gint64 need_mib; /* of one sandbox, at least 1 */
+} QvWarmWant;
+
+/* CEILING: warm ones in all, beyond the floors. FREE_MIB: the budget less what jobs in progress have.
+ * TARGETS has N entries. */
+void qv_warm_plan(const QvWarmWant *wants, gsize n, guint ceiling, gint64 free_mib, guint *targets);

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Warm sandboxes: a job gets one of its own kind, each serves once, and none outlives its runner. */
+#include <glib.h>
+#include <signal.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "world.h"
+
+static const char *const warm[] = {"QUAVON_SANDBOX_WARM=1", "QUAVON_SANDBOX_CONCURRENCY=1", NULL};
+/* The defaults are what world_job asks for: there is one kind from the start. */
+static const char *const one_kind[] = {"QUAVON_SANDBOX_WARM=1",
+                                       "QUAVON_SANDBOX_CONCURRENCY=1",
+                                       "QUAVON_SANDBOX_DEFAULT_MEMORY_MIB=256",
+                                       "QUAVON_SANDBOX_DEFAULT_WORK_MIB=64",
+                                       "QUAVON_SANDBOX_DEFAULT_MILLI_CPUS=1000",
+                                       "QUAVON_SANDBOX_DEFAULT_PIDS=64",
+                                       NULL};
+
+static guint log_count(World *world, const char *text)
+{
+  g_autofree char *log = world_log(world);
+  guint n = 0;
+  for (const char *at = log; (at = strstr(at, text)) != NULL; at += strlen(text))
+    n++;
+  return n;
+}
+
+static void await_count(World *world, const char *text, guint n)
+{
+  gint64 end = qv_clock_mono_ms() + WORLD_DEADLINE_MS;
+  while (log_count(world, text) < n) {
+    g_assert_cmpint(qv_clock_mono_ms(), <, end);
+    g_usleep(20000);
+  }
+}
+
+static gboolean was_warm(World *world, const QvJob *job)
+{
+  g_autofree char *text = g_strdup_printf("sandbox was warm jobId=%s", job->job_id);
+  return world_log_has(world, text);
+}
+
+static void run_one(World *world, gint64 memory_mib, gboolean wants_warm)
+{
+  g_autoptr(QvJob) job = world_job(world, "cat hello.txt; test ! -e left; touch left /tmp/left ../left");
+  if (memory_mib != 0)
+    job->given.memory_mib = job->limits.memory_mib = memory_mib;
+  world_expect(world, job, NULL);
+  g_assert_cmpint(was_warm(world, job), ==, wants_warm);
+}
+
+/* One is ready before the first job, and after each use another: nothing of a job is found by the next. */
+static void test_serves_once(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  if (world == NULL)
+    return;
+  world_start(world, one_kind);
+  for (guint i = 0; i < 3; i++) {
+    await_count(world, "a warm sandbox waits", 1 + i);
+    run_one(world, 0, TRUE);
+  }
+  g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
+  world_expect_clean(world);
+}
+
+/* Of another kind than what waits: a sandbox of its own; the next finds that kind. */
+static void test_other_kind(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  if (world == NULL)
+    return;
+  world_start(world, warm);
+  run_one(world, 0, FALSE);
+  gint64 end = qv_clock_mono_ms() + WORLD_DEADLINE_MS;
+  for (gboolean seen = FALSE; !seen;) {
+    g_autoptr(QvJob) job = world_job(world, "true");
+    world_expect(world, job, NULL);
+    seen = was_warm(world, job);
+    g_assert_cmpint(qv_clock_mono_ms(), <, end);
+    g_usleep(200000);
+  }
+  run_one(world, 200, FALSE);
+  g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
+  world_expect_clean(world);
+}
+
+/* A guest that ends its sandbox, and a step that fails: a warm sandbox is a sandbox like any other. */
+static void test_ends_alike(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  if (world == NULL)
+    return;
+  world_start(world, one_kind);
+  static const struct {
+    const char *script, *code;
+  } rows[] = {{"kill -9 1; sleep 1000", "sandbox_lost"}, {"exit 3", "step_failed"}, {"true", NULL}};
+  for (guint i = 0; i < G_N_ELEMENTS(rows); i++) {
+    await_count(world, "a warm sandbox waits", i + 1);
+    g_autoptr(QvJob) job = world_job(world, rows[i].script);
+    world_expect(world, job, rows[i].code);
+    g_assert_true(was_warm(world, job));
+  }
+  g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
+  world_expect_clean(world);
+}
+
+/* One that dies while it waits costs no job; the runner goes on. */
+static void test_dies_waiting(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  if (world == NULL)
+    return;
+  world_start(world, one_kind);
+  await_count(world, "a warm sandbox waits", 1);
+  GPid job = world_child(world->runner, "job");
+  g_assert_cmpint(job, >, 0);
+  GPid sandbox = world_child(job, "run");
+  g_assert_cmpint(sandbox, >, 0);
+  kill(sandbox, SIGKILL);
+  await_count(world, "a warm sandbox is lost", 1);
+  await_count(world, "a warm sandbox waits", 2);
+  run_one(world, 0, TRUE);
+  await_count(world, "a warm sandbox waits", 3);
+  g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
+  world_expect_clean(world);
+}
+
+/* Its job process dies: what that leaves is swept, and another sandbox takes its place. */
+static void test_process_dies(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  if (world == NULL)
+    return;
+  world_start(world, one_kind);
+  await_count(world, "a warm sandbox waits", 1);
+  GPid job = world_child(world->runner, "job");
+  g_assert_cmpint(job, >, 0);
+  kill(job, SIGKILL);
+  await_count(world, "a warm sandbox waits", 2);
+  run_one(world, 0, TRUE);
+  g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
+  world_expect_clean(world);
+}
+
+/* kill -9 of the runner: its warm sandboxes go with it. */
+static void test_killed(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  if (world == NULL)
+    return;
+  world_start(world, one_kind);
+  await_count(world, "a warm sandbox waits", 1);
+  g_assert_cmpint(world_stop(world, SIGKILL), ==, 128 + SIGKILL);
+  world_expect_clean(world);
+}
+
+/* Jobs in numbers are met with numbers: two at once, and two wait afterwards. */
+static void test_adapts(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  if (world == NULL)
+    return;
+  world_start(world, (const char *const[]){"QUAVON_SANDBOX_WARM_MAX=2", "QUAVON_SANDBOX_CONCURRENCY=2", NULL});
+  char one_sha256[65], two_sha256[65];
+  g_autoptr(QvJob) one = world_job(world, "sleep 4");
+  g_autoptr(QvJob) two = world_job(world, "sleep 4");
+  world_add(world, one, one_sha256);
+  world_add(world, two, two_sha256);
+  qv_result_free(world_result(world, one, one_sha256));
+  qv_result_free(world_result(world, two, two_sha256));
+  await_count(world, "a warm sandbox waits", 2);
+  run_one(world, 0, TRUE);
+  g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
+  world_expect_clean(world);
+}
+
+int main(int argc, char **argv)
+{
+  g_test_init(&argc, &argv, NULL);
+  g_test_add_func("/warm/serves-once", test_serves_once);
+  g_test_add_func("/warm/other-kind", test_other_kind);
+  g_test_add_func("/warm/ends-alike", test_ends_alike);
+  g_test_add_func("/warm/dies-waiting", test_dies_waiting);
+  g_test_add_func("/warm/process-dies", test_process_dies);
+  g_test_add_func("/warm/killed", test_killed);
+  g_test_add_func("/warm/adapts", test_adapts);
+  return g_test_run();
+}
