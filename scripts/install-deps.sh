@@ -35,6 +35,15 @@ clean_up() {
 
 installed() { [ "$(dpkg-query -W -f '${db:Status-Abbrev}' "$1" 2>/dev/null | cut -c 2)" = i ]; }
 
+# Is what the package brings there already?
+docker_part() {
+  case $1 in
+  docker-cli) command -v docker >/dev/null 2>&1 ;;
+  docker-compose) docker compose version >/dev/null 2>&1 ;;
+  *) command -v dockerd >/dev/null 2>&1 ;;
+  esac
+}
+
 # Lines "package origin" of what is missing.
 missing() {
   grep -v '^#' "$here/packages.list" | while read -r package user origin reason; do
@@ -42,7 +51,7 @@ missing() {
     case $origin in
     node | npm) command -v "$origin" >/dev/null 2>&1 || echo "$package stable" ;;
     # An engine that is there, from wherever, is not replaced; neither are the parts that it brought.
-    trixie) command -v dockerd >/dev/null 2>&1 || installed "$package" || echo "$package $origin" ;;
+    trixie) docker_part "$package" || installed "$package" || echo "$package $origin" ;;
     *) installed "$package" || echo "$package $origin" ;;
     esac
   done

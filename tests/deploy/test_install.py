@@ -33,6 +33,12 @@ share/quavon/images/sandbox/recipe
 share/quavon/images/sandbox/customize
 share/quavon/images/sandbox/existing.py
 share/quavon/images/sandbox/debian-mirror.sh
+share/quavon/images/service/build.sh
+share/quavon/images/service/pack.py
+share/quavon/images/service/runner.packages
+share/quavon/compose/quavon
+share/quavon/compose/waiting.py
+share/quavon/compose/compose.yaml
 share/bash-completion/completions/quavon
 lib/systemd/system/quavon-sandbox-runner.service
 """.split()
@@ -95,7 +101,7 @@ complete_words {installed.prefix}/bin/quavon run --ima
 echo --
 complete_words {installed.prefix}/bin/quavon images b
 """
-        verbs, option, action = run("bash", "-c", script).split("--\n", 2)[0:1] + run("bash", "-c", script).split("\n--\n")[1:]
+        verbs, option, action = run("bash", "-c", script).split("\n--\n")
         assert {"run", "images", "wait", "help"} <= set(verbs.split()), verbs
         assert option.split() == ["--image"], option
         assert action.split() == ["build"], action
