@@ -116,12 +116,15 @@ static gboolean check_backend(const QvConfig *config, const QvTrialImages *trial
                                           qv_backend_name(backend), version, qv_backend_platform(backend),
                                           qv_backend_cgroup(backend));
   ok("backend", text);
+  if (qv_settings_is_insecure(config))
+    printf("warn  %-14s %s isolates no hostile code: for development alone\n", "backend", config->backend);
   return TRUE;
 }
 
-static gboolean need_root(void)
+/* The engine makes containers for whoever may use its socket. */
+static gboolean need_root(const QvConfig *config)
 {
-  if (geteuid() == 0)
+  if (geteuid() == 0 || !qv_backend_takes_rootfs(config->backend))
     return TRUE;
   fprintf(stderr, "quavon-sandbox-runner: sandboxes need root: run it with sudo\n");
   return FALSE;
@@ -129,7 +132,7 @@ static gboolean need_root(void)
 
 int qv_check_main(const QvConfig *config)
 {
-  if (!need_root())
+  if (!need_root(config))
     return EXIT_NOT_ROOT;
   QvTrialImages trial = {0};
   ok("configuration", config->pool);
@@ -144,7 +147,7 @@ int qv_check_main(const QvConfig *config)
 
 int qv_check_sweep_main(const QvConfig *config)
 {
-  if (!need_root())
+  if (!need_root(config))
     return EXIT_NOT_ROOT;
   g_autoptr(GError) error = NULL;
   QvPlace place = {0};

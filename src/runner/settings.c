@@ -161,8 +161,26 @@ QvImagesLock *qv_settings_images(const QvConfig *config, QvImageMemory *memory, 
   return g_steal_pointer(&lock);
 }
 
+gboolean qv_settings_is_insecure(const QvConfig *config)
+{
+  return g_str_equal(config->backend, "docker-runc-insecure");
+}
+
+static gboolean check_insecure(const QvConfig *config, GError **error)
+{
+  if (!qv_settings_is_insecure(config) ||
+      (g_str_equal(config->environment, "development") && g_str_equal(config->edition, "community")))
+    return TRUE;
+  g_set_error(error, QV_ERROR, QV_ERROR_POLICY,
+              "QUAVON_SANDBOX_BACKEND=docker-runc-insecure isolates no hostile code: it starts only with "
+              "QUAVON_ENV=development and QUAVON_EDITION=community (they are %s and %s)", config->environment, config->edition);
+  return FALSE;
+}
+
 gboolean qv_settings_place(const QvConfig *config, QvPlace *place, GError **error)
 {
+  if (!check_insecure(config, error))
+    return FALSE;
   if (!qv_state_dir_prepare(config->state_dir, error))
     return FALSE;
   g_autofree char *runner_id = qv_state_dir_runner_id(config->state_dir, error);
@@ -172,6 +190,11 @@ gboolean qv_settings_place(const QvConfig *config, QvPlace *place, GError **erro
                      .state_dir = g_strdup(config->state_dir),
                      .runner_id = g_steal_pointer(&runner_id),
                      .runsc = g_strdup(config->runsc),
-                     .pool = g_strdup(config->pool)};
+                     .pool = g_strdup(config->pool),
+                     .docker_socket = g_strdup(config->docker_socket),
+                     .runtime = g_strdup(config->runtime),
+                     .runtime_offline = g_strdup(config->runtime_offline),
+                     .docker_allow = g_strdup(config->docker_allow),
+                     .engine_min = (guint)config->engine_min};
   return TRUE;
 }

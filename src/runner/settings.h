@@ -38,5 +38,8 @@ QvImagesLock *qv_settings_images(const QvConfig *config, QvImageMemory *memory, 
 /* The absolute path of IMAGE's file. Free with g_free. */
 char *qv_settings_image_file(const QvConfig *config, const QvImage *image);
 
-/* Prepares the state folder and reads the runner id. */
+/* Is it the backend that is to be warned of at every start? */
+gboolean qv_settings_is_insecure(const QvConfig *config);
+
+/* Prepares the state folder and reads the runner id. QV_ERROR_POLICY where the insecure backend is not permitted. */
 gboolean qv_settings_place(const QvConfig *config, QvPlace *place, GError **error);

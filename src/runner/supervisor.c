@@ -339,11 +339,18 @@ static gboolean prepare(Supervisor *self, QvTrialImages *trial, GError **error)
   return TRUE;
 }
 
+static void warn_insecure(const QvConfig *config)
+{
+  if (qv_settings_is_insecure(config))
+    qv_log(QV_LOG_WARNING, "this backend isolates no hostile code: for development alone", "backend", config->backend, NULL);
+}
+
 static void run(Supervisor *self, const QvTrialImages *trial)
 {
   self->pulse = qv_pulse_new(self->shared.config->state_dir);
   guint sources[] = {g_unix_signal_add(SIGTERM, on_stop, self), g_unix_signal_add(SIGINT, on_stop, self),
                      g_unix_signal_add(SIGHUP, on_reload, self)};
+  warn_insecure(self->shared.config);
   qv_sweeper_start(&self->shared.place, NULL, trial, on_first_sweep, self);
   /* Where the sweeper could not even be started, the loop has been told to quit before it ran. */
   if (self->status == 0)
@@ -381,7 +388,7 @@ static void clear(Supervisor *self)
 int qv_supervisor_main(const QvConfig *config)
 {
   qv_role_enter(FALSE);
-  if (geteuid() != 0) {
+  if (geteuid() != 0 && qv_backend_takes_rootfs(config->backend)) {
     qv_logf(QV_LOG_ERROR, "the runner makes cgroups and namespaces: start it as root");
     return EXIT_NOT_ROOT;
   }

@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "sandbox/backend_private.h"
 
-static const QvBackendOps *const BACKENDS[] = {&qv_runsc_ops};
+static const QvBackendOps *const BACKENDS[] = {&qv_runsc_ops, &qv_docker_runsc_ops, &qv_docker_runc_ops};
 
 /* Small, yet enough for the entry to start. */
 static const QvSandboxLimits TRIAL_LIMITS = {.memory_mib = 64, .work_mib = 16, .milli_cpus = 1000, .pids = 32};
@@ -89,13 +89,14 @@ static void note_trial(QvSandbox *sandbox, QvSandboxEvent event, gpointer data)
     *done = TRUE;
 }
 
-static gboolean try_start(QvBackend *backend, const QvBackendImages *images, const char *id, GMainContext *context,
-                          GError **error)
+static gboolean try_start(QvBackend *backend, const QvBackendImages *images, const char *id, const char *network,
+                          GMainContext *context, GError **error)
 {
   gboolean done = FALSE;
   QvSandboxRequest request = {.sandbox_id = id,
                               .rootfs_file = images->rootfs_file,
                               .image_digest = images->digests != NULL ? images->digests[0] : NULL,
+                              .egress_network = network,
                               .limits = TRIAL_LIMITS};
   g_autoptr(QvSandbox) sandbox = qv_backend_start(backend, &request, note_trial, &done, error);
   if (sandbox == NULL)
@@ -109,28 +110,40 @@ static gboolean try_start(QvBackend *backend, const QvBackendImages *images, con
   return backend->ops->verify(sandbox, error) && qv_sandbox_kill(sandbox, error);
 }
 
-gboolean qv_backend_check(QvBackend *backend, const QvBackendImages *images, char **version, GError **error)
+/* NETWORK NULL: without one, as most jobs. */
+static gboolean try_one(QvBackend *backend, const QvBackendImages *images, const char *network, GError **error)
 {
-  g_autofree char *found = NULL;
-  if (!backend->ops->version(backend, &found, error))
-    return FALSE;
   char id[QV_UUID_LEN + 1];
   qv_random_uuid(id);
   GMainContext *context = g_main_context_new();
   g_main_context_push_thread_default(context);
-  gboolean ok = try_start(backend, images, id, context, error);
+  gboolean ok = try_start(backend, images, id, network, context, error);
   g_main_context_pop_thread_default(context);
   g_main_context_unref(context);
   if (!ok) {
-    g_prefix_error(error, "%s: the trial start of a container failed: ", backend->ops->name);
+    g_prefix_error(error, "%s: the trial start of a container%s%s failed: ", backend->ops->name,
+                   network != NULL ? " on the network " : "", network != NULL ? network : "");
     return FALSE;
   }
   g_auto(GStrv) leftovers = backend->ops->leftovers(backend, id);
-  if (leftovers[0] != NULL) {
-    g_set_error(error, QV_ERROR, QV_ERROR_SYSTEM, "%s: the trial container left something behind: %s",
-                backend->ops->name, leftovers[0]);
+  if (leftovers[0] == NULL)
+    return TRUE;
+  g_set_error(error, QV_ERROR, QV_ERROR_SYSTEM, "%s: the trial container left something behind: %s", backend->ops->name,
+              leftovers[0]);
+  return FALSE;
+}
+
+gboolean qv_backend_check(QvBackend *backend, const QvBackendImages *images, char **version, GError **error)
+{
+  const QvBackendOps *ops = backend->ops;
+  g_autofree char *found = NULL;
+  if (!ops->version(backend, &found, error) ||
+      (ops->check_images != NULL && !ops->check_images(backend, images, error)) ||
+      !try_one(backend, images, NULL, error))
     return FALSE;
-  }
+  const char *network = ops->network != NULL ? ops->network(backend) : NULL;
+  if (network != NULL && !try_one(backend, images, network, error))
+    return FALSE;
   if (version != NULL)
     *version = g_steal_pointer(&found);
   return TRUE;

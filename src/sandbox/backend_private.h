@@ -12,7 +12,11 @@ typedef struct {
   QvBackend *(*open)(const QvBackendOptions *options, GError **error);
   void (*free)(QvBackend *backend);
   const char *(*cgroup)(const QvBackend *backend);
+  /* The network of jobs with egress, NULL: none; NULL function: never one. */
+  const char *(*network)(const QvBackend *backend);
   gboolean (*version)(QvBackend *backend, char **version, GError **error);
+  /* Are all images there, and what they must be? NULL: the start of one says it. */
+  gboolean (*check_images)(QvBackend *backend, const QvBackendImages *images, GError **error);
   QvSandbox *(*start)(QvBackend *backend, const QvSandboxRequest *request, QvSandboxFunc func, gpointer data,
                       GError **error);
   gboolean (*sweep)(QvBackend *backend, const char *sandbox_id, QvSweepReport *report, GError **error);
@@ -45,3 +49,5 @@ struct QvSandbox {
 };
 
 extern const QvBackendOps qv_runsc_ops;
+extern const QvBackendOps qv_docker_runsc_ops;
+extern const QvBackendOps qv_docker_runc_ops;

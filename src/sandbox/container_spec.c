@@ -20,23 +20,18 @@
 G_STATIC_ASSERT(QV_CONTAINER_UID == QV_SANDBOX_UID && QV_CONTAINER_UID == QV_SANDBOX_GID);
 
 #define MIB ((guint64)1024 * 1024)
-/* Of /dev/shm, which POSIX semaphores and shared memory need: Docker's default. */
-#define SHM_MIB 64u
 /* Of /run, which holds nothing but the mount point of the egress socket. */
 #define RUN_MIB 1u
-#define NOFILE 65536
-/* The host's OOM killer is to prefer a sandbox to the runner. */
-#define OOM_SCORE_ADJ 500
 /* The kernel refuses a quota below 1 ms. */
 #define CPU_QUOTA_MIN_US 1000u
 
-static const char *const MASKED_PATHS[] = {
+const char *const QV_CONTAINER_MASKED_PATHS[] = {
   "/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
   "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/proc/sentry-meminfo", "/sys/firmware",
   "/sys/devices/virtual/powercap", NULL,
 };
 
-static const char *const READONLY_PATHS[] = {
+const char *const QV_CONTAINER_READONLY_PATHS[] = {
   "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger", NULL,
 };
 
@@ -166,7 +161,7 @@ static json_t *process_json(const QvContainerSpec *spec)
 {
   json_t *rlimits = json_array();
   append_rlimit(rlimits, "RLIMIT_NPROC", spec->nproc);
-  append_rlimit(rlimits, "RLIMIT_NOFILE", NOFILE);
+  append_rlimit(rlimits, "RLIMIT_NOFILE", QV_CONTAINER_NOFILE);
   append_rlimit(rlimits, "RLIMIT_CORE", 0);
   return json_pack("{s:b, s:{s:i, s:i, s:i, s:[]}, s:o, s:o, s:s, s:{s:[], s:[], s:[], s:[], s:[]}, s:o, s:b, s:i}",
                    "terminal", 0,
@@ -177,7 +172,7 @@ static json_t *process_json(const QvContainerSpec *spec)
                    "capabilities", "bounding", "effective", "inheritable", "permitted", "ambient",
                    "rlimits", rlimits,
                    "noNewPrivileges", 1,
-                   "oomScoreAdj", OOM_SCORE_ADJ);
+                   "oomScoreAdj", QV_CONTAINER_OOM_SCORE_ADJ);
 }
 
 /* OPTIONS is a comma separated list, as in operations.md. */
@@ -189,18 +184,22 @@ static void append_mount(json_t *mounts, const char *destination, const char *ty
                                           source, "options", strings_json((const char *const *)list)));
 }
 
+char *qv_container_work_options(guint64 bytes)
+{
+  return g_strdup_printf("rw,exec,nosuid,nodev,uid=%d,gid=%d,mode=0700,size=%" G_GUINT64_FORMAT, QV_CONTAINER_UID,
+                         QV_CONTAINER_UID, bytes);
+}
+
 static void append_work_tmpfs(json_t *mounts, const char *destination, guint64 bytes)
 {
-  g_autofree char *options =
-    g_strdup_printf("rw,exec,nosuid,nodev,uid=%d,gid=%d,mode=0700,size=%" G_GUINT64_FORMAT, QV_CONTAINER_UID,
-                    QV_CONTAINER_UID, bytes);
+  g_autofree char *options = qv_container_work_options(bytes);
   append_mount(mounts, destination, "tmpfs", "tmpfs", options);
 }
 
 static json_t *mounts_json(const QvContainerSpec *spec)
 {
   json_t *mounts = json_array();
-  g_autofree char *shm = g_strdup_printf("rw,noexec,nosuid,nodev,uid=0,gid=0,mode=1777,size=%" G_GUINT64_FORMAT, SHM_MIB * MIB);
+  g_autofree char *shm = g_strdup_printf("rw,noexec,nosuid,nodev,uid=0,gid=0,mode=1777,size=%" G_GUINT64_FORMAT, QV_CONTAINER_SHM_MIB * MIB);
   append_mount(mounts, "/proc", "proc", "proc", "nosuid,noexec,nodev");
   append_mount(mounts, "/sys", "sysfs", "sysfs", "nosuid,noexec,nodev,ro");
   append_mount(mounts, "/dev/shm", "tmpfs", "tmpfs", shm);
@@ -224,8 +223,8 @@ static json_t *linux_json(void)
   static const char *const KINDS[] = {"pid", "network", "ipc", "uts", "mount"};
   for (gsize i = 0; i < G_N_ELEMENTS(KINDS); i++)
     json_array_append_new(namespaces, json_pack("{s:s}", "type", KINDS[i]));
-  return json_pack("{s:o, s:o, s:o}", "namespaces", namespaces, "maskedPaths", strings_json(MASKED_PATHS),
-                   "readonlyPaths", strings_json(READONLY_PATHS));
+  return json_pack("{s:o, s:o, s:o}", "namespaces", namespaces, "maskedPaths", strings_json(QV_CONTAINER_MASKED_PATHS),
+                   "readonlyPaths", strings_json(QV_CONTAINER_READONLY_PATHS));
 }
 
 char *qv_container_spec_format(const QvContainerSpec *spec)

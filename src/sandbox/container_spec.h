@@ -22,6 +22,9 @@
 #define QV_CONTAINER_PIDS_FACTOR 4u         /* host tasks for one guest process, at most */
 #define QV_CONTAINER_PIDS_EXTRA 1024u       /* host tasks of gVisor itself, at most */
 #define QV_CONTAINER_CPU_PERIOD_US 100000u
+#define QV_CONTAINER_SHM_MIB 64u            /* /dev/shm, which POSIX semaphores and shared memory need: Docker's default */
+#define QV_CONTAINER_NOFILE 65536
+#define QV_CONTAINER_OOM_SCORE_ADJ 500      /* the host's OOM killer is to prefer a sandbox to the runner */
 #define QV_CONTAINER_ENTRY "/opt/quavon/entry"
 #define QV_CONTAINER_EGRESS_SOCKET "/run/quavon/egress.sock"
 
@@ -33,6 +36,9 @@ typedef struct {
   guint milli_cpus;
   guint pids;
 } QvSandboxLimits;
+
+extern const char *const QV_CONTAINER_MASKED_PATHS[]; /* NULL-terminated, as the next */
+extern const char *const QV_CONTAINER_READONLY_PATHS[];
 
 /* What a caller asks for; everything borrowed. */
 typedef struct {
@@ -73,6 +79,9 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvContainerSpec, qv_container_spec_free)
 /* The text of config.json: UTF-8, indented, one final LF; the same bytes for
  * the same plan. */
 char *qv_container_spec_format(const QvContainerSpec *spec);
+
+/* Mount options of /workspace and /tmp. Free with g_free. */
+char *qv_container_work_options(guint64 bytes);
 
 /* TRUE for a lower-case UUID, the only form of a sandbox id: it becomes a folder and a cgroup name. */
 gboolean qv_sandbox_id_is_valid(const char *id);

@@ -13,25 +13,21 @@
  *   runsc_state.c    files
  *   runsc_sweep.c    what an earlier process left */
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/hex.h"
 #include "base/limits.h"
-#include "base/sha256.h"
 #include "sandbox/process.h"
+#include "sandbox/run_folder.h"
 #include "sandbox/runsc_private.h"
 
 #define CGROUP_MOUNT "/sys/fs/cgroup"
 #define START_DEADLINE_MS 60000u
 #define VERSION_BYTES_MAX 4096
-#define OWNER_HEX_BYTES 6 /* 12 digits tell the runners of one host apart */
 
 #define REMEDY "install gVisor (the package runsc, or https://gvisor.dev/docs/user_guide/install) or name the program in " \
                "QUAVON_SANDBOX_RUNSC"
@@ -53,19 +49,6 @@ static char *find_program(const char *name, GError **error)
   return copy;
 }
 
-static char *resolve_state_dir(const char *state_dir, GError **error)
-{
-  char *absolute = state_dir[0] == '/' ? realpath(state_dir, NULL) : NULL;
-  if (absolute == NULL) {
-    qv_error_set_errno(error, state_dir[0] == '/' ? errno : EINVAL, "state folder %s (must be absolute and exist)",
-                       state_dir);
-    return NULL;
-  }
-  char *copy = g_strdup(absolute);
-  free(absolute);
-  return copy;
-}
-
 /* runsc puts its control socket elsewhere, without a word, when the path does not fit. */
 static gboolean check_length(const char *state_dir, GError **error)
 {
@@ -77,23 +60,6 @@ static gboolean check_length(const char *state_dir, GError **error)
               "state folder %s: sockets lie below it, so its path may have at most %zu bytes; set QUAVON_SANDBOX_STATE_DIR "
               "to a shorter one", state_dir, room - tail);
   return FALSE;
-}
-
-static char *owner_name(const char *runner_id, const char *state_dir)
-{
-  g_autofree char *text = g_strconcat(runner_id, "\n", state_dir, NULL);
-  uint8_t digest[QV_SHA256_BYTES];
-  char hex[2 * OWNER_HEX_BYTES + 1];
-  qv_sha256(text, strlen(text), digest);
-  qv_hex_encode(digest, OWNER_HEX_BYTES, hex);
-  return g_strconcat("r", hex, NULL);
-}
-
-static gboolean make_dir(const char *path, GError **error)
-{
-  if (mkdir(path, 0700) == 0 || errno == EEXIST)
-    return TRUE;
-  return qv_error_set_errno(error, errno, "state folder: making %s", path);
 }
 
 static void backend_free(QvBackend *backend)
@@ -115,21 +81,21 @@ static QvBackend *backend_open(const QvBackendOptions *options, GError **error)
   g_autoptr(QvBackend) backend = (QvBackend *)g_new0(QvRunscBackend, 1);
   QvRunscBackend *runsc = (QvRunscBackend *)backend;
   backend->ops = &qv_runsc_ops;
-  g_autofree char *state_dir = resolve_state_dir(options->state_dir, error);
+  g_autofree char *state_dir = qv_run_state_dir(options->state_dir, error);
   if (state_dir == NULL || !check_length(state_dir, error))
     return NULL;
   runsc->program = find_program(options->runsc != NULL ? options->runsc : "runsc", error);
   if (runsc->program == NULL)
     return NULL;
-  g_autofree char *owner = owner_name(options->runner_id, state_dir);
+  g_autofree char *owner = qv_run_owner_name(options->runner_id, state_dir);
   runsc->cgroups =
     qv_cgroup_host_open(options->cgroup_mount != NULL ? options->cgroup_mount : CGROUP_MOUNT, owner, error);
   if (runsc->cgroups == NULL)
     return NULL;
   runsc->start_deadline_ms = options->start_deadline_ms != 0 ? options->start_deadline_ms : START_DEADLINE_MS;
-  runsc->runs_dir = g_build_filename(state_dir, "runs", NULL);
-  runsc->runsc_root = g_build_filename(state_dir, "runsc", NULL);
-  if (!make_dir(runsc->runs_dir, error) || !make_dir(runsc->runsc_root, error))
+  runsc->runs_dir = qv_run_state_part(state_dir, "runs", error);
+  runsc->runsc_root = runsc->runs_dir != NULL ? qv_run_state_part(state_dir, "runsc", error) : NULL;
+  if (runsc->runsc_root == NULL)
     return NULL;
   return g_steal_pointer(&backend);
 }

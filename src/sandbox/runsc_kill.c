@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fd.h"
+#include "sandbox/run_folder.h"
 #include "sandbox/runsc_private.h"
 
 #define KILL_DEADLINE_MS 30000
@@ -187,7 +188,7 @@ gboolean qv_runsc_kill(QvSandbox *sandbox, GError **error)
       return FALSE;
   }
   if (s->lock_fd >= 0 &&
-      (!qv_runsc_remove_state(runsc, s->head.id, error) || !qv_runsc_remove_run(runsc, s->head.id, error)))
+      (!qv_runsc_remove_state(runsc, s->head.id, error) || !qv_run_folder_remove(runsc->runs_dir, s->head.id, error)))
     return FALSE;
   s->clean = TRUE;
   qv_io_close_cleanup(&s->lock_fd);

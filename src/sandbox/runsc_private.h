@@ -50,11 +50,7 @@ typedef struct {
 /* Makes and locks the run folder and writes the bundle: the descriptor of the lock, or -1. */
 int qv_runsc_make_run(QvRunscBackend *runsc, const char *id, const char *config, GError **error);
 char *qv_runsc_bundle(QvRunscBackend *runsc, const char *id);
-/* Takes the lock of a run that may or may not exist: the descriptor; -1 with *BUSY when somebody
- * holds it, -1 with an error otherwise; -2 when there is no run folder. */
-int qv_runsc_lock_run(QvRunscBackend *runsc, const char *id, gboolean *busy, GError **error);
 gboolean qv_runsc_remove_state(QvRunscBackend *runsc, const char *id, GError **error);
-gboolean qv_runsc_remove_run(QvRunscBackend *runsc, const char *id, GError **error);
 /* Does runsc say that the container runs? *PID is then the sandbox's process. */
 gboolean qv_runsc_is_running(QvRunscBackend *runsc, const char *id, gint *pid);
 /* The same from the text of the state file. Pure. */

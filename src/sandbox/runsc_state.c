@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Owns the run folders and knows the names of runsc's own files. */
+/* Owns the bundle and knows the names of runsc's own files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "sandbox/run_folder.h"
 #include "sandbox/runsc_private.h"
 
 /* The state holds the whole configuration once more. */
@@ -23,38 +23,6 @@ static char *run_path(QvRunscBackend *runsc, const char *id, const char *name)
 char *qv_runsc_bundle(QvRunscBackend *runsc, const char *id)
 {
   return run_path(runsc, id, "bundle");
-}
-
-/* Held for the moments in which a run folder exists and its lock is not yet taken: a
- * sweep between the two would take the folder for a left one. Shared with nobody else. */
-static int hold_runs(QvRunscBackend *runsc, GError **error)
-{
-  QV_AUTOFD int fd = open(runsc->runs_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  int held = -1;
-  if (fd >= 0)
-    while ((held = flock(fd, LOCK_EX)) != 0 && errno == EINTR)
-      ;
-  if (held == 0)
-    return qv_io_steal(&fd);
-  qv_error_set_errno(error, errno, "run folder: locking %s", runsc->runs_dir);
-  return -1;
-}
-
-static int lock_file(const char *path, int flags, gboolean *busy, GError **error)
-{
-  QV_AUTOFD int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
-  if (fd < 0) {
-    qv_error_set_errno(error, errno, "run folder: opening %s", path);
-    return -1;
-  }
-  *busy = FALSE;
-  if (flock(fd, LOCK_EX | LOCK_NB) == 0)
-    return qv_io_steal(&fd);
-  if (errno == EWOULDBLOCK)
-    *busy = TRUE;
-  else
-    qv_error_set_errno(error, errno, "run folder: locking %s", path);
-  return -1;
 }
 
 static gboolean write_bundle(QvRunscBackend *runsc, const char *id, const char *config, GError **error)
@@ -72,42 +40,11 @@ static gboolean write_bundle(QvRunscBackend *runsc, const char *id, const char *
 
 int qv_runsc_make_run(QvRunscBackend *runsc, const char *id, const char *config, GError **error)
 {
-  g_autofree char *folder = g_build_filename(runsc->runs_dir, id, NULL);
-  g_autofree char *lock = run_path(runsc, id, "lock");
-  gboolean busy = FALSE;
-  QV_AUTOFD int held = hold_runs(runsc, error);
-  if (held < 0)
-    return -1;
-  if (mkdir(folder, 0700) != 0) {
-    qv_error_set_errno(error, errno, "run folder: making %s", folder);
-    return -1;
-  }
-  QV_AUTOFD int fd = lock_file(lock, O_CREAT | O_EXCL, &busy, error);
-  if (fd >= 0 && write_bundle(runsc, id, config, error))
+  QV_AUTOFD int fd = qv_run_folder_make(runsc->runs_dir, id, error);
+  if (fd < 0 || write_bundle(runsc, id, config, error))
     return qv_io_steal(&fd);
-  if (busy)
-    g_set_error(error, QV_ERROR, QV_ERROR_BUG, "run folder: %s is locked by somebody else", lock);
-  qv_runsc_remove_run(runsc, id, NULL);
+  qv_run_folder_remove(runsc->runs_dir, id, NULL);
   return -1;
-}
-
-int qv_runsc_lock_run(QvRunscBackend *runsc, const char *id, gboolean *busy, GError **error)
-{
-  g_autofree char *folder = g_build_filename(runsc->runs_dir, id, NULL);
-  g_autofree char *lock = run_path(runsc, id, "lock");
-  *busy = FALSE;
-  QV_AUTOFD int held = hold_runs(runsc, error);
-  if (held < 0)
-    return -1;
-  if (access(folder, F_OK) != 0)
-    return -2;
-  return lock_file(lock, O_CREAT, busy, error);
-}
-
-gboolean qv_runsc_remove_run(QvRunscBackend *runsc, const char *id, GError **error)
-{
-  g_autofree char *folder = g_build_filename(runsc->runs_dir, id, NULL);
-  return qv_fd_remove_tree(folder, error);
 }
 
 static char *state_path(QvRunscBackend *runsc, const char *id, const char *suffix)

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/limits.h"
+#include "sandbox/run_folder.h"
 #include "sandbox/runsc_private.h"
 
 #define SWEEP_DEADLINE_MS 30000 /* a sandbox */
@@ -27,7 +28,7 @@ static char *id_of_state(const char *name)
   return qv_sandbox_id_is_valid(id) ? g_steal_pointer(&id) : NULL;
 }
 
-static gboolean add_folder_ids(const char *folder, gboolean state, GHashTable *ids, GError **error)
+static gboolean add_state_ids(const char *folder, GHashTable *ids, GError **error)
 {
   g_autoptr(GError) problem = NULL;
   g_autoptr(GDir) dir = g_dir_open(folder, 0, &problem);
@@ -36,13 +37,9 @@ static gboolean add_folder_ids(const char *folder, gboolean state, GHashTable *i
     return FALSE;
   }
   for (const char *name = g_dir_read_name(dir); name != NULL; name = g_dir_read_name(dir)) {
-    if (state) {
-      char *id = id_of_state(name);
-      if (id != NULL)
-        g_hash_table_add(ids, id);
-    } else if (qv_sandbox_id_is_valid(name)) {
-      g_hash_table_add(ids, g_strdup(name));
-    }
+    char *id = id_of_state(name);
+    if (id != NULL)
+      g_hash_table_add(ids, id);
   }
   return TRUE;
 }
@@ -88,8 +85,8 @@ static GArray *find_processes(QvRunscBackend *runsc)
 static GHashTable *find_ids(QvRunscBackend *runsc, GError **error)
 {
   g_autoptr(GHashTable) ids = qv_cgroup_host_ids(runsc->cgroups, error);
-  if (ids == NULL || !add_folder_ids(runsc->runs_dir, FALSE, ids, error) ||
-      !add_folder_ids(runsc->runsc_root, TRUE, ids, error))
+  if (ids == NULL || !qv_run_folder_ids(runsc->runs_dir, ids, error) ||
+      !add_state_ids(runsc->runsc_root, ids, error))
     return NULL;
   g_autoptr(GArray) processes = find_processes(runsc);
   for (guint i = 0; i < processes->len; i++)
@@ -136,14 +133,14 @@ static gboolean remove_all(QvRunscBackend *runsc, const char *id, GError **error
   g_autoptr(QvCgroup) cgroup = qv_cgroup_adopt(runsc->cgroups, id);
   return qv_runsc_empty_cgroup(cgroup, NULL, until_ms, error) && end_strays(runsc, id, until_ms, error) &&
          qv_runsc_empty_cgroup(cgroup, NULL, until_ms, error) && qv_runsc_remove_cgroup(cgroup, until_ms, error) &&
-         qv_runsc_remove_state(runsc, id, error) && qv_runsc_remove_run(runsc, id, error);
+         qv_runsc_remove_state(runsc, id, error) && qv_run_folder_remove(runsc->runs_dir, id, error);
 }
 
 static void sweep_one(QvRunscBackend *runsc, const char *id, QvSweepReport *report, GError **error)
 {
   gboolean busy;
   g_autoptr(GError) problem = NULL;
-  QV_AUTOFD int lock = qv_runsc_lock_run(runsc, id, &busy, &problem);
+  QV_AUTOFD int lock = qv_run_folder_lock(runsc->runs_dir, id, &busy, &problem);
   if (busy) {
     report->busy++;
     return;

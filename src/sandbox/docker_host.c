@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Owns the look at the host behind the engine's back: processes and control groups that
+ * carry a container's id. The id has 256 random bits, so whatever has it is the container's. */
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fd.h"
+#include "sandbox/docker_private.h"
+
+#define TEXT_BYTES_MAX (256 * 1024)
+#define PAUSE_US 5000
+#define CGROUP_MOUNT "/sys/fs/cgroup"
+
+static char *read_proc(const char *pid, const char *name, gsize *n)
+{
+  g_autofree char *path = g_build_filename("/proc", pid, name, NULL);
+  return qv_fd_read_file(path, TEXT_BYTES_MAX, n, NULL);
+}
+
+static gboolean belongs(const char *pid, const char *container)
+{
+  gsize n;
+  g_autofree char *groups = read_proc(pid, "cgroup", &n);
+  if (groups != NULL && strstr(groups, container) != NULL)
+    return TRUE;
+  /* An argument of its own, or the end of one: "-id" "<id>", "--bundle=…/<id>". A process that only mentions it somewhere
+   * else (a person's `docker logs`) is not the container's. */
+  g_autofree char *arguments = read_proc(pid, "cmdline", &n);
+  g_autofree char *name = read_proc(pid, "comm", &(gsize){0});
+  if (arguments == NULL || name == NULL)
+    return FALSE;
+  gboolean known = g_str_has_prefix(name, "containerd-shim") || g_str_has_prefix(name, "exe") ||
+                   g_str_has_prefix(name, "runsc") || g_str_has_prefix(name, "runc");
+  gboolean named = FALSE;
+  for (const char *arg = arguments; arg < arguments + n; arg += strlen(arg) + 1)
+    named |= g_str_has_suffix(arg, container);
+  return known && named;
+}
+
+GArray *qv_docker_processes(const char *container)
+{
+  GArray *pids = g_array_new(FALSE, FALSE, sizeof(gint));
+  g_autoptr(GDir) proc = g_dir_open("/proc", 0, NULL);
+  for (const char *name = proc != NULL ? g_dir_read_name(proc) : NULL; name != NULL; name = g_dir_read_name(proc)) {
+    guint64 number;
+    if (!g_ascii_string_to_unsigned(name, 10, 2, G_MAXINT, &number, NULL) || !belongs(name, container))
+      continue;
+    gint pid = (gint)number;
+    g_array_append_val(pids, pid);
+  }
+  return pids;
+}
+
+/* ---- control groups */
+
+/* The folder of one line of /proc/PID/cgroup, "N:controllers:/path", or NULL where it cannot be seen. */
+static char *folder_of(const char *line, char **controllers)
+{
+  g_auto(GStrv) parts = g_strsplit(line, ":", 3);
+  if (g_strv_length(parts) != 3 || parts[2][0] != '/')
+    return NULL;
+  const char *name = g_str_has_prefix(parts[1], "name=") ? parts[1] + strlen("name=") : parts[1];
+  g_auto(GStrv) single = g_strsplit(name, ",", -1);
+  const char *mounts[] = {name, name[0] != '\0' ? single[0] : "unified", single[0] != NULL ? single[1] : NULL};
+  for (gsize i = 0; i < G_N_ELEMENTS(mounts) && mounts[i] != NULL; i++) {
+    g_autofree char *folder = g_build_filename(CGROUP_MOUNT, mounts[i], parts[2], NULL);
+    if (g_file_test(folder, G_FILE_TEST_IS_DIR)) {
+      *controllers = g_strdup(name);
+      return g_steal_pointer(&folder);
+    }
+  }
+  return NULL;
+}
+
+static void note_folders(gint pid, const char *container, GHashTable *folders)
+{
+  gsize n;
+  g_autofree char *number = g_strdup_printf("%d", pid);
+  g_autofree char *text = read_proc(number, "cgroup", &n);
+  g_auto(GStrv) lines = text != NULL ? g_strsplit(text, "\n", -1) : NULL;
+  for (gsize i = 0; lines != NULL && lines[i] != NULL; i++) {
+    g_autofree char *controllers = NULL;
+    char *folder = strstr(lines[i], container) != NULL ? folder_of(lines[i], &controllers) : NULL;
+    if (folder != NULL)
+      g_hash_table_add(folders, folder);
+  }
+}
+
+/* Up to the folder that has the id in its name; busy or gone: all the same, a cgroup without processes harms nobody
+ * and the engine removes those that it knows. */
+static void remove_folders(GHashTable *folders, const char *container)
+{
+  GHashTableIter iter;
+  gpointer key;
+  g_hash_table_iter_init(&iter, folders);
+  while (g_hash_table_iter_next(&iter, &key, NULL)) {
+    g_autofree char *folder = g_strdup(key);
+    while (strstr(folder, container) != NULL && (rmdir(folder) == 0 || errno == ENOENT)) {
+      char *parent = g_path_get_dirname(folder);
+      g_free(folder);
+      folder = parent;
+    }
+  }
+}
+
+gboolean qv_docker_end_processes(const char *container, gint64 until_ms, GError **error)
+{
+  g_autoptr(GHashTable) folders = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
+  for (;;) {
+    g_autoptr(GArray) pids = qv_docker_processes(container);
+    if (pids->len == 0)
+      break;
+    for (guint i = 0; i < pids->len; i++) {
+      gint pid = g_array_index(pids, gint, i);
+      note_folders(pid, container, folders);
+      if (kill(pid, SIGKILL) != 0 && errno == EPERM) {
+        g_set_error(error, QV_ERROR, QV_ERROR_AUTH,
+                    "docker: process %d of container %.12s is left, and only root may end it: kill -9 %d", pid, container, pid);
+        return FALSE;
+      }
+    }
+    if (qv_clock_mono_ms() >= until_ms) {
+      g_set_error(error, QV_ERROR, QV_ERROR_TIMEOUT, "docker: %u processes of container %.12s do not end, one is %d",
+                  pids->len, container, g_array_index(pids, gint, 0));
+      return FALSE;
+    }
+    g_usleep(PAUSE_US);
+  }
+  remove_folders(folders, container);
+  return TRUE;
+}
+
+/* ---- counters */
+
+static gboolean has_controller(const char *controllers, const char *name)
+{
+  g_auto(GStrv) list = g_strsplit(controllers, ",", -1);
+  return g_strv_contains((const char *const *)list, name);
+}
+
+void qv_docker_group_find(QvDockerGroup *group, gint pid, const char *container)
+{
+  gsize n;
+  g_autofree char *number = g_strdup_printf("%d", pid);
+  g_autofree char *text = pid > 1 ? read_proc(number, "cgroup", &n) : NULL;
+  g_auto(GStrv) lines = text != NULL ? g_strsplit(text, "\n", -1) : NULL;
+  for (gsize i = 0; lines != NULL && lines[i] != NULL; i++) {
+    g_autofree char *controllers = NULL;
+    /* Another process has that number in our pid namespace unless the id is there. */
+    g_autofree char *folder = strstr(lines[i], container) != NULL ? folder_of(lines[i], &controllers) : NULL;
+    if (folder == NULL)
+      continue;
+    gboolean all = g_str_has_prefix(lines[i], "0::");
+    group->v2 |= all;
+    if (group->memory == NULL && (all || has_controller(controllers, "memory")))
+      group->memory = g_strdup(folder);
+    if (group->pids == NULL && (all || has_controller(controllers, "pids")))
+      group->pids = g_strdup(folder);
+    if (group->cpu == NULL && (all || has_controller(controllers, "cpuacct")))
+      group->cpu = g_strdup(folder);
+  }
+}
+
+void qv_docker_group_clear(QvDockerGroup *group)
+{
+  g_free(group->memory);
+  g_free(group->pids);
+  g_free(group->cpu);
+  *group = (QvDockerGroup){0};
+}
+
+/* The number in FILE of FOLDER; KEY NULL: the file is one number, else it has lines "KEY number". */
+static gboolean read_number(const char *folder, const char *file, const char *key, guint64 *value)
+{
+  gsize n;
+  g_autofree char *path = folder != NULL ? g_build_filename(folder, file, NULL) : NULL;
+  g_autofree char *text = path != NULL ? qv_fd_read_file(path, TEXT_BYTES_MAX, &n, NULL) : NULL;
+  g_auto(GStrv) lines = text != NULL ? g_strsplit(text, "\n", -1) : NULL;
+  gsize key_n = key != NULL ? strlen(key) : 0;
+  for (gsize i = 0; lines != NULL && lines[i] != NULL; i++) {
+    if (key != NULL && (strncmp(lines[i], key, key_n) != 0 || lines[i][key_n] != ' '))
+      continue;
+    return g_ascii_string_to_unsigned(lines[i] + (key != NULL ? key_n + 1 : 0), 10, 0, G_MAXUINT64, value, NULL);
+  }
+  return FALSE;
+}
+
+gboolean qv_docker_group_read(const QvDockerGroup *group, QvSandboxUsage *usage)
+{
+  guint64 value, user, sys;
+  gboolean any = FALSE;
+  if (read_number(group->memory, group->v2 ? "memory.events" : "memory.oom_control", "oom_kill", &value)) {
+    any = TRUE;
+    usage->oom |= value > 0;
+  }
+  if (read_number(group->memory, group->v2 ? "memory.peak" : "memory.max_usage_in_bytes", NULL, &value)) {
+    any = TRUE;
+    usage->max_memory_bytes = MAX(usage->max_memory_bytes, value);
+  }
+  if (read_number(group->pids, "pids.events", "max", &value)) {
+    any = TRUE;
+    usage->pids |= value > 0;
+  }
+  if (group->v2 ? read_number(group->cpu, "cpu.stat", "user_usec", &user) &&
+                    read_number(group->cpu, "cpu.stat", "system_usec", &sys)
+                : read_number(group->cpu, "cpuacct.usage_user", NULL, &user) &&
+                    read_number(group->cpu, "cpuacct.usage_sys", NULL, &sys)) {
+    any = TRUE;
+    usage->user_ms = user / (group->v2 ? 1000 : 1000000);
+    usage->sys_ms = sys / (group->v2 ? 1000 : 1000000);
+  }
+  return any;
+}

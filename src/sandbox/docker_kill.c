@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Owns the end: the container gone from the engine, and nothing of it running on the host. Every
+ * call of the engine has a deadline; one that cannot be reached is asked again until the time is up,
+ * and the processes are ended meanwhile, where this host shows them. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fd.h"
+#include "sandbox/docker_private.h"
+#include "sandbox/run_folder.h"
+
+#define PAUSE_MIN_US 20000
+#define PAUSE_MAX_US 1000000
+#define CUT_MS 10000u
+
+static void pause_longer(gulong *pause_us)
+{
+  g_usleep(*pause_us);
+  *pause_us = MIN(*pause_us * 2, PAUSE_MAX_US);
+}
+
+static guint left_ms(gint64 until_ms)
+{
+  return (guint)CLAMP(until_ms - qv_clock_mono_ms(), 100, QV_DOCKER_KILL_MS);
+}
+
+gboolean qv_docker_remove_container(QvDockerBackend *docker, const char *container, gint64 until_ms, GError **error)
+{
+  gulong pause_us = PAUSE_MIN_US;
+  g_autofree char *path = g_strdup_printf("/containers/%s?force=1&v=1", container);
+  for (;;) {
+    g_autoptr(GError) problem = NULL;
+    QvEngineRequest request = {.method = "DELETE", .path = path, .deadline_ms = left_ms(until_ms)};
+    /* 409: somebody else is removing it: asked again, until it is not found. */
+    if (qv_engine_do(docker->engine, &request, NULL, &problem) || g_error_matches(problem, QV_ERROR, QV_ERROR_NOT_FOUND))
+      break;
+    /* The engine cannot, or is not there: what runs is ended without it. */
+    qv_docker_end_processes(container, qv_clock_mono_ms(), NULL);
+    if (qv_clock_mono_ms() >= until_ms || g_error_matches(problem, QV_ERROR, QV_ERROR_AUTH)) {
+      g_propagate_prefixed_error(error, g_steal_pointer(&problem), "container %.12s is not removed: ", container);
+      return FALSE;
+    }
+    pause_longer(&pause_us);
+  }
+  return qv_docker_end_processes(container, until_ms, error);
+}
+
+/* A creation whose answer never came may have made one. */
+static gboolean remove_unknown(QvDockerSandbox *s, gint64 until_ms, GError **error)
+{
+  QvDockerBackend *docker = (QvDockerBackend *)s->head.backend;
+  gulong pause_us = PAUSE_MIN_US;
+  for (;;) {
+    g_autoptr(GError) problem = NULL;
+    json_t *list = qv_docker_list(docker, s->head.id, &problem);
+    gboolean ok = list != NULL;
+    for (gsize i = 0; ok && i < json_array_size(list); i++)
+      ok = qv_docker_remove_container(docker, json_string_value(json_object_get(json_array_get(list, i), "Id")), until_ms,
+                                      &problem);
+    json_decref(list);
+    if (ok)
+      return TRUE;
+    if (qv_clock_mono_ms() >= until_ms) {
+      g_propagate_error(error, g_steal_pointer(&problem));
+      return FALSE;
+    }
+    pause_longer(&pause_us);
+  }
+}
+
+gboolean qv_docker_kill(QvSandbox *sandbox, GError **error)
+{
+  QvDockerSandbox *s = (QvDockerSandbox *)sandbox;
+  QvDockerBackend *docker = (QvDockerBackend *)sandbox->backend;
+  gint64 until_ms = qv_clock_mono_ms() + QV_DOCKER_KILL_MS;
+  if (!s->killed && s->head.started && !s->has_exit)
+    qv_docker_group_read(&s->group, &s->usage);
+  s->killed = TRUE;
+  qv_docker_quiet(s);
+  if (s->clean)
+    return TRUE;
+  if (s->container != NULL) {
+    if (!qv_docker_remove_container(docker, s->container, until_ms, error))
+      return FALSE;
+  } else if (s->create_sent && !remove_unknown(s, until_ms, error)) {
+    return FALSE;
+  }
+  if (s->lock_fd >= 0 && !qv_run_folder_remove(docker->runs_dir, s->head.id, error))
+    return FALSE;
+  s->clean = TRUE;
+  qv_io_close_cleanup(&s->lock_fd);
+  return TRUE;
+}
+
+/* ---- network */
+
+static gboolean is_off(QvDockerBackend *docker, const char *container, const char *network, GError **error)
+{
+  g_auto(QvEngineAnswer) answer = {0};
+  g_autofree char *path = g_strdup_printf("/containers/%s/json", container);
+  QvEngineRequest request = {.method = "GET", .path = path, .deadline_ms = CUT_MS};
+  if (!qv_engine_do(docker->engine, &request, &answer, error))
+    return FALSE;
+  const json_t *networks = json_object_get(json_object_get(answer.json, "NetworkSettings"), "Networks");
+  if (json_object_size(networks) == 0)
+    return TRUE;
+  g_set_error(error, QV_ERROR, QV_ERROR_PEER, "docker: container %.12s is still on a network", container);
+  return FALSE;
+}
+
+gboolean qv_docker_cut_network(QvSandbox *sandbox, GError **error)
+{
+  QvDockerSandbox *s = (QvDockerSandbox *)sandbox;
+  QvDockerBackend *docker = (QvDockerBackend *)sandbox->backend;
+  if (s->spec->egress_network == NULL || s->clean || s->container == NULL)
+    return TRUE;
+  g_autofree char *name = qv_engine_escape(s->spec->egress_network);
+  g_autofree char *path = g_strdup_printf("/networks/%s/disconnect", name);
+  g_autofree char *body = g_strdup_printf("{\"Container\":\"%s\",\"Force\":true}", s->container);
+  QvEngineRequest request = {.method = "POST", .path = path, .body = body, .deadline_ms = CUT_MS};
+  return qv_engine_do(docker->engine, &request, NULL, error) &&
+         is_off(docker, s->container, s->spec->egress_network, error);
+}

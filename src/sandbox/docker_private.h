@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the docker backends share. On disk, below the state folder:
+ *
+ *   runs/<sandbox id>/lock        as for every backend (sandbox/run_folder.h)
+ *   runs/<sandbox id>/container   the engine's id, as soon as it is known
+ *
+ * Everything else is the engine's, and is found again by the labels of container_docker.h; what the
+ * engine forgot (a refused start leaves processes that no call of it removes) is found by its 64 hex digits in the arguments and
+ * control groups of the host's processes. */
+#pragma once
+
+#include "sandbox/backend_private.h"
+#include "sandbox/container_docker.h"
+#include "sandbox/docker_attach.h"
+#include "sandbox/docker_http.h"
+
+#define QV_DOCKER_CALL_MS 30000u
+#define QV_DOCKER_KILL_MS 30000
+#define QV_DOCKER_ID_HEX 64
+
+typedef struct {
+  QvBackend head;
+  QvEngine *engine;
+  char *runs_dir;
+  char *runner_id;
+  char *owner;
+  char *pool;
+  char *boot_id;
+  char **allow;
+  char *runtime;          /* for sandboxes with a network */
+  char *runtime_offline;  /* for those without */
+  char *runtime_program;  /* the path that the engine has for the offline one; NULL: it does not say */
+  char *egress_network;   /* NULL: none */
+  char *version;          /* of the engine */
+  gboolean gvisor;
+  gboolean cgroup_v2;
+  guint start_deadline_ms;
+} QvDockerBackend;
+
+/* Counters of a container's control groups, where they are visible from here. */
+typedef struct {
+  char *memory, *pids, *cpu; /* folders, NULL: not visible */
+  gboolean v2;
+} QvDockerGroup;
+
+typedef struct {
+  QvSandbox head;
+  int lock_fd;                /* of the run folder; -1: none made */
+  QvContainerSpec *spec;
+  char *container;            /* the engine's id; NULL: not known (yet) */
+  int guest_in, guest_out;    /* the far ends of stdin and stdout, until the attach has them */
+  QvAttach *attach;
+  QvEngineCall *step;         /* create, inspect or start: one at a time */
+  QvEngineCall *waiting, *events, *stats;
+  GSource *deadline, *tick;
+  QvDockerGroup group;
+  gboolean create_sent;
+  gboolean wait_ready, events_ready, start_sent;
+  gboolean has_exit;          /* the engine told the exit, in exit_code */
+  int exit_code;
+  gboolean ended;             /* EXITED was told, or is about to be */
+  gboolean killed;            /* no more events */
+  gboolean clean;             /* nothing of it exists any more */
+  gboolean reported_oom, reported_pids;
+  QvSandboxUsage usage;
+} QvDockerSandbox;
+
+/* --- docker_check.c --- */
+gboolean qv_docker_version(QvBackend *backend, char **version, GError **error);
+gboolean qv_docker_check_images(QvBackend *backend, const QvBackendImages *images, GError **error);
+gboolean qv_docker_verify(QvSandbox *sandbox, GError **error);
+/* What the engine said, and the command that mends it where we know one. Free with g_free. */
+char *qv_docker_explain(const QvDockerBackend *docker, const char *runtime, const char *said);
+/* The engine's runtimes and whether they are what they must be: fills runtime, runtime_offline, runtime_program. */
+gboolean qv_docker_choose_runtimes(QvDockerBackend *docker, const json_t *info, const QvBackendOptions *options,
+                                   GError **error);
+
+/* --- docker_sandbox.c --- */
+QvSandbox *qv_docker_start(QvBackend *backend, const QvSandboxRequest *request, QvSandboxFunc func, gpointer data,
+                           GError **error);
+void qv_docker_usage(QvSandbox *sandbox, QvSandboxUsage *usage);
+void qv_docker_free_sandbox(QvSandbox *sandbox);
+/* The plan of a sandbox's container beside its spec; borrows. */
+void qv_docker_plan(const QvDockerBackend *docker, const QvContainerSpec *spec, QvDockerPlan *plan);
+/* Sources, calls and streams end; no event comes any more. */
+void qv_docker_quiet(QvDockerSandbox *s);
+
+/* --- docker_kill.c --- */
+gboolean qv_docker_kill(QvSandbox *sandbox, GError **error);
+gboolean qv_docker_cut_network(QvSandbox *sandbox, GError **error);
+/* Removes one container with all its processes; absent is success. */
+gboolean qv_docker_remove_container(QvDockerBackend *docker, const char *container, gint64 until_ms, GError **error);
+
+/* --- docker_sweep.c --- */
+gboolean qv_docker_sweep(QvBackend *backend, const char *sandbox_id, QvSweepReport *report, GError **error);
+char **qv_docker_leftovers(QvBackend *backend, const char *sandbox_id);
+/* The containers of this runner: array of {"Id", "State", "Labels"}; of one job, or all with NULL. json_decref. */
+json_t *qv_docker_list(QvDockerBackend *docker, const char *sandbox_id, GError **error);
+char *qv_docker_note_path(const QvDockerBackend *docker, const char *sandbox_id);
+/* The engine's id in the run folder; NULL: none. */
+char *qv_docker_read_note(const QvDockerBackend *docker, const char *sandbox_id);
+gboolean qv_docker_container_id_valid(const char *id);
+
+/* --- docker_host.c: this host's processes and control groups; of no use in another pid namespace --- */
+/* The processes that have CONTAINER's id in their arguments or control groups, as gint. */
+GArray *qv_docker_processes(const char *container);
+/* Kills them until there are none, and removes their control groups. QV_ERROR_TIMEOUT; QV_ERROR_AUTH where we may not. */
+gboolean qv_docker_end_processes(const char *container, gint64 until_ms, GError **error);
+/* The control groups of process PID, where it is CONTAINER's. */
+void qv_docker_group_find(QvDockerGroup *group, gint pid, const char *container);
+void qv_docker_group_clear(QvDockerGroup *group);
+/* What can be read goes to USAGE; FALSE: nothing could. */
+gboolean qv_docker_group_read(const QvDockerGroup *group, QvSandboxUsage *usage);
