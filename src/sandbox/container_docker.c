@@ -43,11 +43,13 @@ static void append_ulimit(json_t *ulimits, const char *name, guint64 value)
 static json_t *ulimits_json(const QvContainerSpec *spec, const QvDockerPlan *plan)
 {
   json_t *ulimits = json_array();
-  append_ulimit(ulimits, "nofile", QV_CONTAINER_NOFILE);
   append_ulimit(ulimits, "core", 0);
-  /* Under runc this one would count the processes of the uid in every container of the host. */
-  if (plan->gvisor)
-    append_ulimit(ulimits, "nproc", spec->nproc);
+  if (!plan->gvisor)
+    return ulimits;
+  /* gVisor keeps both inside. Under runc they would be the host's: nproc counts the processes of the uid in every container,
+   * and nofile cannot be raised over the engine's own. */
+  append_ulimit(ulimits, "nofile", QV_CONTAINER_NOFILE);
+  append_ulimit(ulimits, "nproc", spec->nproc);
   return ulimits;
 }
 

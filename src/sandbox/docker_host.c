@@ -157,6 +157,10 @@ void qv_docker_group_find(QvDockerGroup *group, gint pid, const char *container)
     if (folder == NULL)
       continue;
     gboolean all = g_str_has_prefix(lines[i], "0::");
+    g_autofree char *v2_file = g_build_filename(folder, "memory.events", NULL);
+    /* Beside v1 hierarchies the second one has a folder too, and no controllers. */
+    if (all && access(v2_file, F_OK) != 0)
+      continue;
     group->v2 |= all;
     if (group->memory == NULL && (all || has_controller(controllers, "memory")))
       group->memory = g_strdup(folder);

@@ -34,6 +34,7 @@ struct QvEngineCall {
   struct curl_slist *headers;
   GString *body;
   gboolean over;         /* the body is over its cap */
+  long head;             /* status of a head that is to be told; 0: none */
   gboolean told_head;
   gboolean cancelled, busy; /* busy: inside a callback, so it is freed later */
   char *what;            /* for errors: "GET /info" */
@@ -95,19 +96,6 @@ static gsize on_body(char *bytes, gsize size, gsize n, void *user)
     return 0;
   }
   g_string_append_len(call->body, bytes, n);
-  if (call->events.line == NULL)
-    return n;
-  long status = 0;
-  curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
-  if (status != 200) /* the engine's reason, not a stream */
-    return n;
-  char *lf;
-  while (!call->cancelled && (lf = memchr(call->body->str, '\n', call->body->len)) != NULL) {
-    gsize line_n = (gsize)(lf - call->body->str);
-    *lf = '\0';
-    call->events.line(call, call->body->str, line_n, call->data);
-    g_string_erase(call->body, 0, (gssize)line_n + 1);
-  }
   return n;
 }
 
@@ -119,9 +107,9 @@ static gsize on_header(char *bytes, gsize size, gsize n, void *user)
   if (n > 2 || call->told_head || call->events.head == NULL)
     return n;
   curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
-  if (status >= 200 && !call->cancelled) {
+  if (status >= 200) {
     call->told_head = TRUE;
-    call->events.head(call, status, call->data);
+    call->head = status;
   }
   return n;
 }
@@ -300,6 +288,25 @@ static void end_call(QvEngineCall *call, CURLcode code)
   g_ptr_array_remove_fast(call->engine->calls, call);
 }
 
+/* From outside of curl's own callbacks, where it takes no new calls. */
+static void tell(QvEngineCall *call)
+{
+  long status = call->head;
+  call->head = 0;
+  if (status != 0 && !call->cancelled)
+    call->events.head(call, status, call->data);
+  curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
+  if (call->events.line == NULL || status != 200) /* else the engine's reason, not a stream */
+    return;
+  char *lf;
+  while (!call->cancelled && (lf = memchr(call->body->str, '\n', call->body->len)) != NULL) {
+    gsize line_n = (gsize)(lf - call->body->str);
+    *lf = '\0';
+    call->events.line(call, call->body->str, line_n, call->data);
+    g_string_erase(call->body, 0, (gssize)line_n + 1);
+  }
+}
+
 static void collect(QvEngine *engine)
 {
   CURLMsg *message;
@@ -323,6 +330,10 @@ static void act(QvEngine *engine, curl_socket_t fd, int what)
   for (guint i = 0; i < engine->calls->len; i++)
     ((QvEngineCall *)engine->calls->pdata[i])->busy = TRUE;
   curl_multi_socket_action(engine->multi, fd, what, &running);
+  /* Each call stays where it is: while all are busy none is removed, and new ones come behind. */
+  guint n = engine->calls->len;
+  for (guint i = 0; i < n; i++)
+    tell(engine->calls->pdata[i]);
   for (guint i = 0; i < engine->calls->len; i++)
     ((QvEngineCall *)engine->calls->pdata[i])->busy = FALSE;
   collect(engine);

@@ -52,7 +52,8 @@ typedef struct {
   QvAttach *attach;
   QvEngineCall *step;         /* create, inspect or start: one at a time */
   QvEngineCall *waiting, *events, *stats;
-  GSource *deadline, *tick;
+  GSource *deadline, *tick, *notice;
+  int notice_fd;              /* pids.events; -1: not visible */
   QvDockerGroup group;
   gboolean create_sent;
   gboolean wait_ready, events_ready, start_sent;

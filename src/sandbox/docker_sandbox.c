@@ -7,6 +7,7 @@
  *   source             says                                leads to
  *   wait               the exit status                     inspect (OOMKilled) > EXITED
  *   events             `oom`                               OOM
+ *   pids.events        a task was refused                  PIDS
  *   1 s clock          counters of the control groups,     OOM, PIDS
  *                      where they are visible; else stats  -
  *   start deadline     -                                   failure, EXITED
@@ -14,6 +15,8 @@
  *
  * Nothing here blocks but qv_docker_usage, which asks at most USAGE_MS. */
 #include <errno.h>
+#include <fcntl.h>
+#include <glib-unix.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -58,6 +61,8 @@ void qv_docker_quiet(QvDockerSandbox *s)
 {
   drop_source(&s->deadline);
   drop_source(&s->tick);
+  drop_source(&s->notice);
+  qv_io_close_cleanup(&s->notice_fd);
   drop_call(&s->step);
   drop_call(&s->waiting);
   drop_call(&s->events);
@@ -252,6 +257,32 @@ static void on_event(QvEngineCall *call, const char *line, gsize n, gpointer dat
 
 /* ---- start */
 
+/* The kernel's notice of a task that was refused: gVisor does not survive it, and its control group is gone soon after. */
+static gboolean on_notice(gint fd, GIOCondition condition, gpointer data)
+{
+  QvDockerSandbox *s = data;
+  char bytes[256];
+  if (lseek(fd, 0, SEEK_SET) != 0 || read(fd, bytes, sizeof bytes) < 0) {
+    drop_source(&s->notice);
+    return G_SOURCE_REMOVE;
+  }
+  read_group(s);
+  return G_SOURCE_CONTINUE;
+}
+
+static void watch_pids(QvDockerSandbox *s)
+{
+  char bytes[256];
+  g_autofree char *path = s->group.pids != NULL ? g_build_filename(s->group.pids, "pids.events", NULL) : NULL;
+  s->notice_fd = path != NULL ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+  if (s->notice_fd < 0 || read(s->notice_fd, bytes, sizeof bytes) < 0)
+    return;
+  g_autoptr(GMainContext) context = g_main_context_ref_thread_default();
+  s->notice = g_unix_fd_source_new(s->notice_fd, G_IO_PRI);
+  g_source_set_callback(s->notice, (GSourceFunc)(void (*)(void))on_notice, s, NULL);
+  g_source_attach(s->notice, context);
+}
+
 static void on_group(QvEngineCall *call, const QvEngineAnswer *answer, const GError *error, gpointer data)
 {
   QvDockerSandbox *s = data;
@@ -259,6 +290,7 @@ static void on_group(QvEngineCall *call, const QvEngineAnswer *answer, const GEr
   json_int_t pid = answer != NULL ? json_integer_value(json_object_get(json_object_get(answer->json, "State"), "Pid")) : 0;
   if (pid > 1 && pid <= G_MAXINT)
     qv_docker_group_find(&s->group, (gint)pid, s->container);
+  watch_pids(s);
   if (s->has_exit)
     look_at_end(s);
 }
@@ -436,7 +468,7 @@ static QvDockerSandbox *sandbox_new(QvBackend *backend, QvContainerSpec *take_sp
   s->head.wait_status = -1;
   s->head.diagnostics = g_string_new(NULL);
   s->spec = take_spec;
-  s->lock_fd = s->guest_in = s->guest_out = -1;
+  s->lock_fd = s->guest_in = s->guest_out = s->notice_fd = -1;
   return s;
 }
 

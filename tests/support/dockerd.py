@@ -6,13 +6,18 @@ The engine and its containerd live in a network and a mount namespace of their o
 /proc/sys/net (kernel 6.11 and newer: else this release of runsc refuses networking), below FOLDER with every
 root, socket and state, and below a control group of their own. Nothing of the machine's own engine is touched.
 
-Commands, one byte each on standard input, each answered with one line:
+Commands, a line each on standard input, each answered with one line:
 
-    s  start engine and containerd where they do not run      ready | failed TEXT
-    k  SIGKILL the engine                                      done
-    c  SIGKILL containerd (the engine is killed first)         done
-    p  the engine's process id                                 NUMBER (0: it does not run)
-    g  the name of the control group below each hierarchy      NAME
+    start                start engine and containerd where they do not run      ready | failed TEXT
+    kill                 SIGKILL the engine                                      done
+    kill-all             SIGKILL the engine, then containerd                     done
+    pid                  the engine's process id                                 NUMBER (0: it does not run)
+    containerd           containerd's                                            NUMBER
+    image FOLDER [ARCH]  make an image of one layer of FOLDER and load it        sha256:… | failed TEXT
+    load FILE            load an archive                                         done | failed TEXT
+
+With a second argument `plain` the tmpfs over /proc/sys/net is left out: what this release of runsc refuses there is
+refused.
 
 The end of standard input, however it comes about, is the end of everything: the engine is told to stop, then
 every process of its mount namespace or its control groups is killed, by id, and namespaces, mounts, control
@@ -20,13 +25,19 @@ groups and FOLDER go. Reports what it could not remove on stderr, exit 1.
 """
 
 import ctypes
+import hashlib
+import http.client
+import io
 import json
 import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tarfile
+import tempfile
 import time
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -37,19 +48,22 @@ CGROUPS = pathlib.Path("/sys/fs/cgroup")
 # dockerd writes these; runsc takes their absence elsewhere for a namespace that is not the root's.
 SETUP = r"""
 set -e
+[ "$1" = plain ] || {
 mount -t tmpfs -o mode=755,size=1m tmpfs /proc/sys/net
 mkdir -p /proc/sys/net/ipv4/conf/all /proc/sys/net/ipv4/conf/default /proc/sys/net/ipv4/conf/lo \
   /proc/sys/net/ipv6/conf/all /proc/sys/net/ipv6/conf/default
 echo 1 >/proc/sys/net/ipv4/ip_forward
 for name in all default lo; do echo 0 >/proc/sys/net/ipv4/conf/$name/route_localnet; done
 for name in all default; do echo 1 >/proc/sys/net/ipv6/conf/$name/disable_ipv6; echo 0 >/proc/sys/net/ipv6/conf/$name/forwarding; done
+}
 ip link set lo up
 exec sleep infinity
 """
 
 
 class Keeper:
-    def __init__(self, folder):
+    def __init__(self, folder, mode):
+        self.mode = mode
         self.folder = pathlib.Path(folder)
         self.group = "quavon-test-" + self.folder.name
         self.holder = self.containerd = self.engine = None
@@ -98,7 +112,7 @@ class Keeper:
                                 start_new_session=True)
 
     def hold_namespaces(self):
-        self.holder = subprocess.Popen(["unshare", "--mount", "--net", "--propagation=private", "--", "sh", "-c", SETUP],
+        self.holder = subprocess.Popen(["unshare", "--mount", "--net", "--propagation=private", "--", "sh", "-c", SETUP, "sh", self.mode],
                                        stdin=subprocess.DEVNULL, stdout=self.log("holder.log"), stderr=subprocess.STDOUT,
                                        start_new_session=True)
         until = time.monotonic() + READY_S
@@ -133,7 +147,6 @@ class Keeper:
         return "not ready in time: " + self.tail(log)
 
     def answers(self):
-        import socket
         try:
             with socket.socket(socket.AF_UNIX) as peer:
                 peer.settimeout(5)
@@ -142,6 +155,51 @@ class Keeper:
                 return b"200" in peer.recv(64)
         except OSError:
             return False
+
+    def post(self, path, body):
+        peer = http.client.HTTPConnection("localhost", timeout=READY_S)
+        peer.sock = socket.socket(socket.AF_UNIX)
+        peer.sock.settimeout(READY_S)
+        peer.sock.connect(self.path("docker.sock"))
+        peer.request("POST", path, body=body, headers={"Content-Type": "application/x-tar"})
+        answer = peer.getresponse()
+        text = answer.read().decode(errors="replace")
+        peer.close()
+        if answer.status != 200 or '"error"' in text:
+            return "failed " + " ".join(text.split())
+        return "done"
+
+    def load(self, archive):
+        with open(archive, "rb") as body:
+            return self.post("/images/load", body)
+
+    def image(self, folder, architecture):
+        """An image of one layer, whose id is the SHA-256 of a config that is ours: no build, no registry."""
+        def plain(info):
+            info.uid = info.gid = info.mtime = 0
+            info.uname = info.gname = ""
+            return info
+        with tempfile.NamedTemporaryFile(dir=self.folder) as layer, tempfile.NamedTemporaryFile(dir=self.folder) as out:
+            with tarfile.open(fileobj=layer, mode="w") as tar:
+                for path in sorted(pathlib.Path(folder).rglob("*")):
+                    tar.add(path, arcname=str(path.relative_to(folder)), recursive=False, filter=plain)
+            layer.seek(0)
+            digest = hashlib.sha256(layer.read()).hexdigest()
+            config = json.dumps({"architecture": architecture, "os": "linux", "created": "2025-01-01T00:00:00Z",
+                                 "config": {"Env": ["PATH=/usr/bin:/bin"]},
+                                 "rootfs": {"type": "layers", "diff_ids": ["sha256:" + digest]}}).encode()
+            name = hashlib.sha256(config).hexdigest()
+            manifest = json.dumps([{"Config": name + ".json", "RepoTags": None, "Layers": ["layer.tar"]}]).encode()
+            with tarfile.open(fileobj=out, mode="w") as tar:
+                for member, text in ((name + ".json", config), ("manifest.json", manifest)):
+                    info = tarfile.TarInfo(member)
+                    info.size = len(text)
+                    tar.addfile(info, io.BytesIO(text))
+                layer.seek(0)
+                tar.addfile(tar.gettarinfo(arcname="layer.tar", fileobj=layer), layer)
+            out.flush()
+            answer = self.load(out.name)
+        return "sha256:" + name if answer == "done" else answer
 
     def start(self):
         if self.holder is None:
@@ -231,29 +289,34 @@ class Keeper:
         return problems
 
 
+def machine():
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, "unknown")
+
+
 def main():
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(1))
-    keeper = Keeper(sys.argv[1])
+    keeper = Keeper(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "")
     try:
-        while True:
-            command = os.read(0, 1)
-            if command == b"":
-                break
+        for line in sys.stdin:
+            command, *rest = line.split()
             answer = "done"
-            if command == b"s":
+            if command == "start":
                 answer = keeper.start()
-            elif command == b"k":
+            elif command == "kill":
                 keeper.kill(keeper.engine)
-            elif command == b"c":
+            elif command == "kill-all":
                 keeper.kill(keeper.engine)
                 keeper.kill(keeper.containerd)
-            elif command == b"p":
-                answer = str(keeper.engine.pid if keeper.engine is not None and keeper.engine.poll() is None else 0)
-            elif command == b"g":
-                answer = keeper.group
-            os.write(1, (answer + "\n").encode())
+            elif command in ("pid", "containerd"):
+                process = keeper.engine if command == "pid" else keeper.containerd
+                answer = str(process.pid if process is not None and process.poll() is None else 0)
+            elif command == "image":
+                answer = keeper.image(rest[0], rest[1] if len(rest) > 1 else machine())
+            elif command == "load":
+                answer = keeper.load(rest[0])
+            print(answer, flush=True)
     finally:
         problems = keeper.stop()
     for problem in problems:

@@ -70,7 +70,17 @@ static void test_variables(void)
   expect(NULL, "VALKEY_URL=", 78, "VALKEY_URL is not set");
   expect(NULL, "VALKEY_URL=nonsense", 78, "VALKEY_URL");
   expect(NULL, "QUAVON_SANDBOX_SIGNING_KEY_FILE=", 78, "QUAVON_SANDBOX_SIGNING_KEY_FILE is not set");
-  expect(NULL, "QUAVON_SANDBOX_BACKEND=docker-runsc", 78, "docker-runsc");
+  expect(NULL, "QUAVON_SANDBOX_BACKEND=firecracker", 78, "firecracker");
+  expect(NULL, "QUAVON_SANDBOX_BACKEND=docker-runc-insecure", 78, "QUAVON_ENV=development");
+  const char *const enterprise[] = {"QUAVON_SANDBOX_BACKEND=docker-runc-insecure", "QUAVON_ENV=development",
+                                    "QUAVON_EDITION=enterprise", NULL};
+  g_autofree char *words = NULL;
+  g_assert_cmpint(run(NULL, enterprise, &words), ==, 78);
+  g_assert_nonnull(strstr(words, "QUAVON_EDITION=community"));
+  const char *const absent[] = {"QUAVON_SANDBOX_BACKEND=docker-runsc", "QUAVON_SANDBOX_DOCKER_SOCKET=/no/such.sock", NULL};
+  g_autofree char *no_engine = NULL;
+  g_assert_cmpint(run(NULL, absent, &no_engine), ==, 1);
+  g_assert_nonnull(strstr(no_engine, "no engine answers at /no/such.sock"));
   expect(NULL, "QUAVON_SANDBOX_STATE_DIR=relative", 78, "QUAVON_SANDBOX_STATE_DIR");
   expect(NULL, "QUAVON_SANDBOX_MEMORY_BUDGET_MIB=100", 78, "QUAVON_SANDBOX_MEMORY_BUDGET_MIB");
   expect(NULL, "QUAVON_SANDBOX_RUNSC=/no/such/runsc", 1, "/no/such/runsc");

@@ -29,34 +29,102 @@ static void run(const char *const *argv)
     g_error("%s: %s %s", argv[0], error->message, err);
 }
 
-static void build_image(Fixture *fixture)
+/* What a backend answers in its own way: gVisor started by us has sockets as stdin and stdout, which no step can
+ * open again; an engine gives pipes. runc 1.1.5 gives a tmpfs the mode of the image's folder. */
+static const BackendRow ROWS[] = {
+  {"runsc", ON_RUNSC, "systrap", "exe", "open ENXIO", "open ENXIO", "", "open EROFS", "mode 700 65532:65532", "mode 700 65532:65532"},
+  {"docker-runsc", ON_DOCKER_RUNSC, "systrap", "exe", "open yes", "open yes", " 65532", "open EACCES", "mode 700 65532:65532", "mode 700 65532:65532"},
+  {"docker-runc-insecure", ON_DOCKER_RUNC, "host", "entry", "open yes", "open yes", " 65532", "open EROFS", "mode 755 65532:65532",
+   "mode 755 65532:65532"},
+};
+const BackendRow *row = &ROWS[0];
+
+static QvTestDockerd *engine;
+
+gboolean backend_select(int argc, char **argv)
+{
+  const char *missing = NULL;
+  for (gsize i = 0; argc > 1 && i < G_N_ELEMENTS(ROWS); i++)
+    if (strcmp(argv[1], ROWS[i].name) == 0)
+      row = &ROWS[i];
+  if (geteuid() != 0)
+    missing = "sandboxes need root";
+  else if (ON(ON_DOCKER))
+    missing = qv_test_dockerd_missing();
+  if (missing != NULL)
+    g_print("1..0 # SKIP %s\n", missing);
+  return missing == NULL;
+}
+
+QvTestDockerd *fixture_dockerd(void)
+{
+  if (engine == NULL)
+    engine = qv_test_dockerd_start(FALSE);
+  return engine;
+}
+
+void fixture_finish(void)
+{
+  g_clear_pointer(&engine, qv_test_dockerd_free);
+}
+
+char *fixture_root(Fixture *fixture, const char *name, const char *program)
 {
   static const char *const FOLDERS[] = {"proc", "sys", "dev", "tmp", "workspace", "run", "opt/quavon", "etc"};
-  g_autofree char *root = g_build_filename(fixture->dir, "root", NULL);
+  char *root = g_build_filename(fixture->dir, name, NULL);
   for (gsize i = 0; i < G_N_ELEMENTS(FOLDERS); i++) {
     g_autofree char *path = g_build_filename(root, FOLDERS[i], NULL);
     g_assert_cmpint(g_mkdir_with_parents(path, 0755), ==, 0);
   }
+  /* So that only the mount can refuse to write there. */
+  g_autofree char *open_to_all = g_build_filename(root, "etc", NULL);
+  g_assert_cmpint(chmod(open_to_all, 0777), ==, 0);
+  if (program == NULL)
+    return root;
   g_autofree char *entry = g_build_filename(root, "opt/quavon/entry", NULL);
-  const char *install[] = {"install", "-m", "755", g_getenv("QUAVON_TEST_PROBE"), entry, NULL};
+  const char *install[] = {"install", "-m", "755", program, entry, NULL};
   run(install);
+  return root;
+}
+
+static void build_image(Fixture *fixture)
+{
+  fixture->root = fixture_root(fixture, "root", g_getenv("QUAVON_TEST_PROBE"));
+  if (ON(ON_DOCKER)) {
+    fixture->digest = qv_test_dockerd_image(fixture_dockerd(), fixture->root, NULL);
+    return;
+  }
   fixture->image = g_build_filename(fixture->dir, "image.erofs", NULL);
-  const char *make[] = {"mkfs.erofs", "-T0", "-E", "noinline_data", fixture->image, root, NULL};
+  const char *make[] = {"mkfs.erofs", "-T0", "-E", "noinline_data", fixture->image, fixture->root, NULL};
   run(make);
+}
+
+QvBackendOptions fixture_options(Fixture *fixture, const char *runner_id)
+{
+  return (QvBackendOptions){.state_dir = fixture->state,
+                            .runner_id = runner_id,
+                            .pool = "test-pool",
+                            .docker_socket = ON(ON_DOCKER) ? qv_test_dockerd_socket(fixture_dockerd()) : NULL,
+                            .start_deadline_ms = DEADLINE_MS};
 }
 
 QvBackend *fixture_backend(Fixture *fixture, const char *runner_id)
 {
   g_autoptr(GError) error = NULL;
-  QvBackendOptions options = {.state_dir = fixture->state, .runner_id = runner_id};
-  QvBackend *backend = qv_backend_open("runsc", &options, &error);
+  QvBackendOptions options = fixture_options(fixture, runner_id);
+  QvBackend *backend = qv_backend_open(row->name, &options, &error);
   g_assert_no_error(error);
   return backend;
 }
 
-gboolean check_with(QvBackend *backend, const char *rootfs_file, char **version, GError **error)
+gboolean check_with(QvBackend *backend, const char *image, char **version, GError **error)
 {
-  QvBackendImages images = {.rootfs_file = rootfs_file};
+  const char *digests[] = {image, NULL};
+  QvBackendImages images = {0};
+  if (ON(ON_DOCKER))
+    images.digests = digests;
+  else
+    images.rootfs_file = image;
   return qv_backend_check(backend, &images, version, error);
 }
 
@@ -69,9 +137,11 @@ void fixture_open(Fixture *fixture, const char *runsc, guint start_deadline_ms)
   fixture->state = g_build_filename(fixture->dir, "state", NULL);
   g_assert_cmpint(mkdir(fixture->state, 0700), ==, 0);
   build_image(fixture);
-  QvBackendOptions options = {.state_dir = fixture->state, .runner_id = "test-runner", .runsc = runsc,
-                              .start_deadline_ms = start_deadline_ms != 0 ? start_deadline_ms : DEADLINE_MS};
-  fixture->backend = qv_backend_open("runsc", &options, &error);
+  QvBackendOptions options = fixture_options(fixture, "test-runner");
+  options.runsc = runsc;
+  if (start_deadline_ms != 0)
+    options.start_deadline_ms = start_deadline_ms;
+  fixture->backend = qv_backend_open(row->name, &options, &error);
   g_assert_no_error(error);
 }
 
@@ -84,7 +154,9 @@ void fixture_close(Fixture *fixture)
   g_assert_no_error(error);
   g_free(fixture->dir);
   g_free(fixture->state);
+  g_free(fixture->root);
   g_free(fixture->image);
+  g_free(fixture->digest);
 }
 
 static void note(QvSandbox *sandbox, QvSandboxEvent event, gpointer data)
@@ -96,21 +168,33 @@ static void note(QvSandbox *sandbox, QvSandboxEvent event, gpointer data)
   ++*COUNTS[event];
 }
 
-Guest *guest_start(Fixture *fixture, QvBackend *backend, const QvSandboxLimits *limits, const char *egress_socket)
+QvSandboxRequest fixture_request(Fixture *fixture, const char *id, const QvSandboxLimits *limits)
+{
+  static char made[QV_UUID_LEN + 1];
+  if (id == NULL)
+    qv_random_uuid(made);
+  return (QvSandboxRequest){.sandbox_id = id != NULL ? id : made, .rootfs_file = fixture->image,
+                            .image_digest = fixture->digest, .limits = *limits};
+}
+
+Guest *guest_start_request(QvBackend *backend, const QvSandboxRequest *request)
 {
   g_autoptr(GError) error = NULL;
-  char id[QV_UUID_LEN + 1];
-  qv_random_uuid(id);
   Guest *guest = g_new0(Guest, 1);
   guest->said = g_string_new(NULL);
-  QvSandboxRequest request = {.sandbox_id = id, .rootfs_file = fixture->image, .egress_socket = egress_socket,
-                              .limits = *limits};
-  guest->sandbox = qv_backend_start(backend, &request, note, guest, &error);
+  guest->sandbox = qv_backend_start(backend, request, note, guest, &error);
   g_assert_no_error(error);
   guest->in = qv_sandbox_take_stdin(guest->sandbox);
   guest->out = qv_sandbox_take_stdout(guest->sandbox);
   g_assert_cmpint(qv_sandbox_take_stdin(guest->sandbox), ==, -1);
   return guest;
+}
+
+Guest *guest_start(Fixture *fixture, QvBackend *backend, const QvSandboxLimits *limits, const char *egress_socket)
+{
+  QvSandboxRequest request = fixture_request(fixture, NULL, limits);
+  request.egress_socket = egress_socket;
+  return guest_start_request(backend, &request);
 }
 
 static gboolean tick(gpointer data)

@@ -1,20 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A state folder, an image that holds the probe as its entry, an opened
- * backend, and conversations with sandboxes. Every wait is a poll with one long deadline. */
+ * backend, and conversations with sandboxes. Every wait is a poll with one long deadline.
+ * One table of backends: the program's first argument chooses a row, and the tests take from it
+ * what a backend answers in its own way. */
 #pragma once
 
 #include <glib.h>
 #include <sys/types.h>
 
 #include "sandbox/backend.h"
+#include "support/dockerd.h"
 
 /* Long enough for a machine ten times as slow as a slow one. */
 #define DEADLINE_MS 180000
 
+/* Bits of tests: which backends they are for. */
+enum { ON_RUNSC = 1, ON_DOCKER_RUNSC = 2, ON_DOCKER_RUNC = 4, ON_DOCKER = 6, ON_GVISOR = 3, ON_ALL = 7 };
+
+typedef struct {
+  const char *name;
+  guint bit;
+  const char *platform;
+  const char *process;     /* name of the process that is the sandbox, as the leak check shows it */
+  const char *stdout_open; /* a step opens PID 1's stdout for writing, its stdin for reading */
+  const char *stdin_open;
+  const char *groups;      /* an engine lists the user's own group once more */
+  const char *root;        /* a file is made in the root, which is root's and read-only: which of the two counts */
+  const char *workspace;   /* mode of the two work folders */
+  const char *tmp;
+} BackendRow;
+
+/* Of the program's first argument; "runsc" without one. */
+extern const BackendRow *row;
+/* Before g_test_init. FALSE: the plan of a skipped program was printed. */
+gboolean backend_select(int argc, char **argv);
+/* Where the test is for this backend. */
+#define ON(bits) (((bits) & row->bit) != 0)
+/* The program's one private engine, started at its first use; for docker-*. */
+QvTestDockerd *fixture_dockerd(void);
+/* Behind g_test_run: the engine ends. */
+void fixture_finish(void);
+
 typedef struct {
   char *dir;    /* everything of the test */
   char *state;  /* the state folder */
-  char *image;
+  char *root;   /* the image as a folder */
+  char *image;  /* the file, NULL with docker-* */
+  char *digest; /* the image's, NULL with runsc */
   QvBackend *backend;
 } Fixture;
 
@@ -32,10 +64,17 @@ void fixture_open(Fixture *fixture, const char *runsc, guint start_deadline_ms);
 /* Requires that nothing is left, and removes the folder. */
 void fixture_close(Fixture *fixture);
 QvBackend *fixture_backend(Fixture *fixture, const char *runner_id);
-/* qv_backend_check with the image file ROOTFS_FILE. */
+/* The options of a backend of this fixture; borrows. */
+QvBackendOptions fixture_options(Fixture *fixture, const char *runner_id);
+/* A folder like the image's with PROGRAM as its entry, NULL: without one. Free with g_free. */
+char *fixture_root(Fixture *fixture, const char *name, const char *program);
+/* qv_backend_check with the image file ROOTFS_FILE, or with the engine's image of that digest. */
 gboolean check_with(QvBackend *backend, const char *rootfs_file, char **version, GError **error);
 
 extern const QvSandboxLimits SMALL;
+/* ID NULL: a new one. */
+QvSandboxRequest fixture_request(Fixture *fixture, const char *id, const QvSandboxLimits *limits);
+Guest *guest_start_request(QvBackend *backend, const QvSandboxRequest *request);
 Guest *guest_start(Fixture *fixture, QvBackend *backend, const QvSandboxLimits *limits, const char *egress_socket);
 /* Until the sandbox runs; an exit in its place fails the test. */
 Guest *guest_started(Fixture *fixture, const QvSandboxLimits *limits);

@@ -122,8 +122,18 @@ static void do_egress(const char *text)
 
 static void do_identity(void)
 {
-  printf("identity uid=%d gid=%d groups=%d nnp=%d pid=%d cpus=%s\n", (int)getuid(), (int)getgid(), getgroups(0, NULL),
+  printf("identity uid=%d gid=%d nnp=%d pid=%d cpus=%s\n", (int)getuid(), (int)getgid(),
          prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), (int)getpid(), getenv("QUAVON_CPUS"));
+}
+
+static void do_groups(void)
+{
+  gid_t list[64];
+  int n = getgroups(64, list);
+  printf("groups");
+  for (int i = 0; i < n; i++)
+    printf(" %u", (unsigned)list[i]);
+  printf("\n");
 }
 
 static void do_caps(void)
@@ -199,8 +209,10 @@ static void do_stderr(unsigned mib)
 
 static void do_burn(unsigned ms)
 {
-  while ((unsigned long)clock() / (CLOCKS_PER_SEC / 1000) < ms)
-    ;
+  clock_t start = clock();
+  while ((unsigned long)(clock() - start) / (CLOCKS_PER_SEC / 1000) < ms)
+    for (volatile int i = 0; i < 100000; i++)
+      ;
   puts("burnt");
 }
 
@@ -249,6 +261,8 @@ static void obey(char *line)
     do_egress(argument);
   else if (strcmp(line, "identity") == 0)
     do_identity();
+  else if (strcmp(line, "groups") == 0)
+    do_groups();
   else if (strcmp(line, "caps") == 0)
     do_caps();
   else if (strcmp(line, "mode") == 0)

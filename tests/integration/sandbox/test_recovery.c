@@ -67,7 +67,7 @@ static void test_open_refuses(Fixture *f, gconstpointer data)
 {
   g_autoptr(GError) error = NULL;
   QvBackendOptions options = {.state_dir = f->state, .runner_id = "r"};
-  g_assert_null(qv_backend_open("docker-runsc", &options, &error));
+  g_assert_null(qv_backend_open("firecracker", &options, &error));
   g_assert_error(error, QV_ERROR, QV_ERROR_POLICY);
   g_clear_error(&error);
   options.state_dir = "relative";
@@ -113,12 +113,12 @@ static void test_check(Fixture *f, gconstpointer data)
 {
   g_autoptr(GError) error = NULL;
   g_autofree char *version = NULL;
-  gboolean ok = check_with(f->backend, f->image, &version, &error);
+  gboolean ok = check_with(f->backend, ON(ON_RUNSC) ? f->image : f->digest, &version, &error);
   g_assert_no_error(error);
   g_assert_true(ok);
   g_assert_nonnull(strpbrk(version, "0123456789"));
-  g_assert_cmpstr(qv_backend_name(f->backend), ==, "runsc");
-  g_assert_cmpstr(qv_backend_platform(f->backend), ==, "systrap");
+  g_assert_cmpstr(qv_backend_name(f->backend), ==, row->name);
+  g_assert_cmpstr(qv_backend_platform(f->backend), ==, row->platform);
   g_assert_true(g_str_equal(qv_backend_cgroup(f->backend), "v1") || g_str_equal(qv_backend_cgroup(f->backend), "v2"));
 }
 
@@ -178,7 +178,7 @@ static void test_start_refuses(Fixture *f, gconstpointer data)
   g_autoptr(GError) error = NULL;
   Guest *guest = guest_started(f, &SMALL);
   /* An id is used once. The one that lives is not touched. */
-  QvSandboxRequest request = {.sandbox_id = qv_sandbox_id(guest->sandbox), .rootfs_file = f->image, .limits = SMALL};
+  QvSandboxRequest request = fixture_request(f, qv_sandbox_id(guest->sandbox), &SMALL);
   g_assert_null(qv_backend_start(f->backend, &request, note_nothing, NULL, &error));
   g_assert_error(error, QV_ERROR, QV_ERROR_SYSTEM);
   guest_expect(guest, "echo alive", "echo alive");
@@ -267,7 +267,7 @@ static void test_kill9_while_starting(Fixture *f, gconstpointer data)
 static void test_kill9_of_the_sandbox(Fixture *f, gconstpointer data)
 {
   Guest *guest = guest_started(f, &SMALL);
-  pid_t pid = leftover_process(f->backend, qv_sandbox_id(guest->sandbox), "exe");
+  pid_t pid = leftover_process(f->backend, qv_sandbox_id(guest->sandbox), row->process);
   g_assert_cmpint(pid, >, 1);
   g_assert_cmpint(kill(pid, SIGKILL), ==, 0);
   wait_until(&guest->exited);
@@ -297,7 +297,7 @@ static void test_kill_while_stopped(Fixture *f, gconstpointer data)
   Guest *guest = guest_started(f, &SMALL);
   pid_t pid = run_of(f, guest);
   g_assert_cmpint(kill(pid, SIGSTOP), ==, 0);
-  pid = leftover_process(f->backend, qv_sandbox_id(guest->sandbox), "exe");
+  pid = leftover_process(f->backend, qv_sandbox_id(guest->sandbox), row->process);
   g_assert_cmpint(kill(pid, SIGSTOP), ==, 0);
   guest_free(guest);
   assert_no_leftovers(f->backend);
@@ -348,12 +348,12 @@ static void test_owner_is_killed(Fixture *f, gconstpointer data)
   /* While the owners live nothing of theirs is touched. */
   sweep_ok(f->backend, NULL, 0, 2);
   sweep_ok(f->backend, first.id, 0, 1);
-  g_assert_cmpint(leftover_process(f->backend, first.id, "exe"), >, 1);
+  g_assert_cmpint(leftover_process(f->backend, first.id, row->process), >, 1);
   owner_end(&first);
   g_assert_cmpuint(leftovers_with(f->backend, first.id), >, 0);
   sweep_ok(f->backend, first.id, 1, 0);
   g_assert_cmpuint(leftovers_with(f->backend, first.id), ==, 0);
-  g_assert_cmpint(leftover_process(f->backend, second.id, "exe"), >, 1);
+  g_assert_cmpint(leftover_process(f->backend, second.id, row->process), >, 1);
   owner_end(&second);
   sweep_ok(f->backend, NULL, 1, 0);
   assert_no_leftovers(f->backend);
@@ -367,8 +367,9 @@ static void test_two_runners(Fixture *f, gconstpointer data)
   g_autoptr(GError) error = NULL;
   g_assert_cmpint(mkdir(state, 0700), ==, 0);
   /* The same runner id: a state folder that was copied with a machine. */
-  QvBackendOptions options = {.state_dir = state, .runner_id = "test-runner", .start_deadline_ms = DEADLINE_MS};
-  other = qv_backend_open("runsc", &options, &error);
+  QvBackendOptions options = fixture_options(f, "test-runner");
+  options.state_dir = state;
+  other = qv_backend_open(row->name, &options, &error);
   g_assert_no_error(error);
   Owner owner = owner_start(f);
   owner_end(&owner);
@@ -517,7 +518,7 @@ static void set_up(Fixture *f, gconstpointer data)
 static void require_no_children(void)
 {
   siginfo_t info = {0};
-  if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0)
+  if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
     return;
   g_autofree char *path = g_strdup_printf("/proc/%d/stat", (int)info.si_pid);
   g_autofree char *text = NULL;
@@ -536,39 +537,40 @@ static void tear_down(Fixture *f, gconstpointer data)
   require_no_children();
 }
 
-static void add(const char *name, void (*func)(Fixture *, gconstpointer))
+static void add(guint on, const char *name, void (*func)(Fixture *, gconstpointer))
 {
-  g_autofree char *path = g_strconcat("/sandbox/recovery/", name, NULL);
-  g_test_add(path, Fixture, NULL, set_up, func, tear_down);
+  g_autofree char *path = g_strdup_printf("/sandbox/recovery/%s/%s", row->name, name);
+  if (ON(on))
+    g_test_add(path, Fixture, NULL, set_up, func, tear_down);
 }
 
 int main(int argc, char **argv)
 {
   setlocale(LC_ALL, "");
   signal(SIGPIPE, SIG_IGN);
-  g_test_init(&argc, &argv, NULL);
-  if (geteuid() != 0) {
-    g_print("1..0 # SKIP sandboxes need root\n");
+  if (!backend_select(argc, argv))
     return 0;
-  }
-  add("program-missing", test_program_missing);
-  add("open-refuses", test_open_refuses);
-  add("longest-state-folder", test_longest_state_folder);
-  add("check", test_check);
-  add("check-refuses", test_check_refuses);
-  add("program-fails", test_program_fails);
-  add("start-refuses", test_start_refuses);
-  add("cgroup-is-taken", test_cgroup_is_taken);
-  add("kill9-while-running", test_kill9_while_running);
-  add("kill9-while-starting", test_kill9_while_starting);
-  add("kill9-of-the-sandbox", test_kill9_of_the_sandbox);
-  add("kill-while-starting", test_kill_while_starting);
-  add("kill-while-stopped", test_kill_while_stopped);
-  add("owner-is-killed", test_owner_is_killed);
-  add("two-runners", test_two_runners);
-  add("planted-cgroup", test_planted_cgroup);
-  add("planted-files", test_planted_files);
-  add("planted-by-others", test_planted_by_others);
-  add("planted-process", test_planted_process);
-  return g_test_run();
+  g_test_init(&argc, &argv, NULL);
+  add(ON_RUNSC, "program-missing", test_program_missing);
+  add(ON_RUNSC, "open-refuses", test_open_refuses);
+  add(ON_RUNSC, "longest-state-folder", test_longest_state_folder);
+  add(ON_ALL, "check", test_check);
+  add(ON_RUNSC, "check-refuses", test_check_refuses);
+  add(ON_RUNSC, "program-fails", test_program_fails);
+  add(ON_ALL, "start-refuses", test_start_refuses);
+  add(ON_RUNSC, "cgroup-is-taken", test_cgroup_is_taken);
+  add(ON_RUNSC, "kill9-while-running", test_kill9_while_running);
+  add(ON_RUNSC, "kill9-while-starting", test_kill9_while_starting);
+  add(ON_ALL, "kill9-of-the-sandbox", test_kill9_of_the_sandbox);
+  add(ON_ALL, "kill-while-starting", test_kill_while_starting);
+  add(ON_RUNSC, "kill-while-stopped", test_kill_while_stopped);
+  add(ON_ALL, "owner-is-killed", test_owner_is_killed);
+  add(ON_ALL, "two-runners", test_two_runners);
+  add(ON_RUNSC, "planted-cgroup", test_planted_cgroup);
+  add(ON_RUNSC, "planted-files", test_planted_files);
+  add(ON_RUNSC, "planted-by-others", test_planted_by_others);
+  add(ON_RUNSC, "planted-process", test_planted_process);
+  int status = g_test_run();
+  fixture_finish();
+  return status;
 }

@@ -22,8 +22,8 @@ static void test_echo_and_kill(Fixture *f, gconstpointer data)
   g_assert_true(qv_sandbox_has_started(guest->sandbox));
   g_assert_cmpint(qv_sandbox_wait_status(guest->sandbox), ==, -1);
   /* The leak check sees what lives. */
-  g_assert_cmpuint(leftovers_with(f->backend, qv_sandbox_id(guest->sandbox)), >, 5);
-  g_assert_cmpint(leftover_process(f->backend, qv_sandbox_id(guest->sandbox), "exe"), >, 1);
+  g_assert_cmpuint(leftovers_with(f->backend, qv_sandbox_id(guest->sandbox)), >, ON(ON_RUNSC) ? 5 : 2);
+  g_assert_cmpint(leftover_process(f->backend, qv_sandbox_id(guest->sandbox), row->process), >, 1);
   g_autoptr(GError) error = NULL;
   g_assert_true(qv_sandbox_kill(guest->sandbox, &error));
   g_assert_no_error(error);
@@ -65,14 +65,16 @@ static void test_exits_at_once(Fixture *f, gconstpointer data)
 static void test_who_and_where(Fixture *f, gconstpointer data)
 {
   Guest *guest = guest_started(f, &SMALL);
-  guest_expect(guest, "identity", "identity uid=65532 gid=65532 groups=0 nnp=1 pid=1 cpus=2");
+  guest_expect(guest, "identity", "identity uid=65532 gid=65532 nnp=1 pid=1 cpus=2");
+  g_autofree char *groups = g_strconcat("groups", row->groups, NULL);
+  guest_expect(guest, "groups", groups);
   g_autofree char *caps = guest_ask(guest, "caps");
   g_assert_true(g_str_has_prefix(caps, "caps 0000000000000000"));
   g_assert_cmpuint(strspn(caps + strlen("caps"), " 0"), ==, strlen(caps + strlen("caps")));
-  guest_expect(guest, "create /made", "open EROFS");
+  guest_expect(guest, "create /made", row->root);
   guest_expect(guest, "create /etc/made", "open EROFS");
-  guest_expect(guest, "mode /workspace", "mode 700 65532:65532");
-  guest_expect(guest, "mode /tmp", "mode 700 65532:65532");
+  guest_expect(guest, "mode /workspace", row->workspace);
+  guest_expect(guest, "mode /tmp", row->tmp);
   guest_expect(guest, "create /workspace/made", "open yes");
   guest_expect(guest, "create /tmp/made", "open yes");
   guest_expect(guest, "exec /workspace/program", "exec 0");
@@ -81,12 +83,13 @@ static void test_who_and_where(Fixture *f, gconstpointer data)
   guest_free(guest);
 }
 
-/* Protocol section 5: a step of the same uid may not write into the stream. */
+/* Protocol section 5: a step of the same uid may not write into the stream. An engine's pipes can be opened: there the stream
+ * key alone tells the entry's words from a step's. */
 static void test_stream_cannot_be_opened(Fixture *f, gconstpointer data)
 {
   Guest *guest = guest_started(f, &SMALL);
-  guest_expect(guest, "open /proc/1/fd/1", "open ENXIO");
-  guest_expect(guest, "read /proc/1/fd/0", "open ENXIO");
+  guest_expect(guest, "open /proc/1/fd/1", row->stdout_open);
+  guest_expect(guest, "read /proc/1/fd/0", row->stdin_open);
   guest_free(guest);
 }
 
@@ -146,17 +149,37 @@ static void test_out_of_memory(Fixture *f, gconstpointer data)
   guest_free(guest);
 }
 
+/* The folders of the guest's control groups: the leak check names ours, of an engine's the process tells. */
+static void list_groups(Fixture *f, Guest *guest, GPtrArray *folders)
+{
+  g_auto(GStrv) lines = qv_backend_leftovers(f->backend);
+  for (guint i = 0; lines[i] != NULL; i++)
+    if (g_str_has_prefix(lines[i], "cgroup "))
+      g_ptr_array_add(folders, g_strdup(lines[i] + strlen("cgroup ")));
+  if (ON(ON_RUNSC))
+    return;
+  pid_t pid = leftover_process(f->backend, qv_sandbox_id(guest->sandbox), row->process);
+  g_autofree char *path = g_strdup_printf("/proc/%d/cgroup", (int)pid);
+  g_autofree char *text = NULL;
+  g_assert_true(g_file_get_contents(path, &text, NULL, NULL));
+  g_auto(GStrv) groups = g_strsplit(text, "\n", -1);
+  for (guint i = 0; groups[i] != NULL; i++) {
+    g_auto(GStrv) parts = g_strsplit(groups[i], ":", 3);
+    if (g_strv_length(parts) == 3)
+      g_ptr_array_add(folders, g_build_filename("/sys/fs/cgroup", parts[1], parts[2], NULL));
+  }
+}
+
 /* The outer limit cannot be reached by a guest, whose own is a quarter of it; so the test lowers it. */
 static void test_host_process_limit(Fixture *f, gconstpointer data)
 {
   Guest *guest = guest_started(f, &SMALL);
   g_autoptr(GError) error = NULL;
-  g_auto(GStrv) lines = qv_backend_leftovers(f->backend);
+  g_autoptr(GPtrArray) folders = g_ptr_array_new_with_free_func(g_free);
+  list_groups(f, guest, folders);
   gboolean lowered = FALSE;
-  for (guint i = 0; lines[i] != NULL; i++) {
-    if (!g_str_has_prefix(lines[i], "cgroup "))
-      continue;
-    g_autofree char *path = g_build_filename(lines[i] + strlen("cgroup "), "pids.max", NULL);
+  for (guint i = 0; i < folders->len; i++) {
+    g_autofree char *path = g_build_filename(folders->pdata[i], "pids.max", NULL);
     if (access(path, F_OK) != 0)
       continue;
     QV_AUTOFD int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -165,10 +188,18 @@ static void test_host_process_limit(Fixture *f, gconstpointer data)
   }
   g_assert_true(lowered);
   guest_send(guest, "fork 30");
-  wait_until(&guest->pids);
-  QvSandboxUsage usage;
-  qv_sandbox_usage(guest->sandbox, &usage);
-  g_assert_true(usage.pids);
+  /* gVisor dies of it. An engine takes the control group away as soon as that is done, and the counter with it. */
+  while (ON(ON_DOCKER) && guest->pids + guest->exited == 0)
+    g_main_context_iteration(NULL, TRUE);
+  if (guest->exited != 0 && guest->pids == 0) {
+    g_assert_true(ON(ON_DOCKER));
+    g_assert_cmpint(qv_sandbox_wait_status(guest->sandbox), ==, W_EXITCODE(2, 0));
+  } else {
+    wait_until(&guest->pids);
+    QvSandboxUsage usage;
+    qv_sandbox_usage(guest->sandbox, &usage);
+    g_assert_true(usage.pids);
+  }
   guest_free(guest);
 }
 
@@ -276,35 +307,36 @@ static void tear_down(Fixture *f, gconstpointer data)
   fixture_close(f);
 }
 
-static void add(const char *name, void (*func)(Fixture *, gconstpointer))
+static void add(guint on, const char *name, void (*func)(Fixture *, gconstpointer))
 {
-  g_autofree char *path = g_strconcat("/sandbox/run/", name, NULL);
-  g_test_add(path, Fixture, NULL, set_up, func, tear_down);
+  g_autofree char *path = g_strdup_printf("/sandbox/run/%s/%s", row->name, name);
+  if (ON(on))
+    g_test_add(path, Fixture, NULL, set_up, func, tear_down);
 }
 
 int main(int argc, char **argv)
 {
   setlocale(LC_ALL, "");
   signal(SIGPIPE, SIG_IGN);
-  g_test_init(&argc, &argv, NULL);
-  if (geteuid() != 0) {
-    g_print("1..0 # SKIP sandboxes need root\n");
+  if (!backend_select(argc, argv))
     return 0;
-  }
-  add("echo-and-kill", test_echo_and_kill);
-  add("exits-by-itself", test_exits_by_itself);
-  add("exits-at-once", test_exits_at_once);
-  add("who-and-where", test_who_and_where);
-  add("stream-cannot-be-opened", test_stream_cannot_be_opened);
-  add("no-network", test_no_network);
-  add("process-limit-inside", test_process_limit_inside);
-  add("disk-full", test_disk_full);
-  add("out-of-memory", test_out_of_memory);
-  add("host-process-limit", test_host_process_limit);
-  add("usage", test_usage);
-  add("stderr-is-capped", test_stderr_is_capped);
-  add("strays-die", test_strays_die);
-  add("egress-socket", test_egress_socket);
-  add("three-at-once", test_three_at_once);
-  return g_test_run();
+  g_test_init(&argc, &argv, NULL);
+  add(ON_ALL, "echo-and-kill", test_echo_and_kill);
+  add(ON_ALL, "exits-by-itself", test_exits_by_itself);
+  add(ON_ALL, "exits-at-once", test_exits_at_once);
+  add(ON_ALL, "who-and-where", test_who_and_where);
+  add(ON_ALL, "stream-cannot-be-opened", test_stream_cannot_be_opened);
+  add(ON_ALL, "no-network", test_no_network);
+  add(ON_ALL, "process-limit-inside", test_process_limit_inside);
+  add(ON_ALL, "disk-full", test_disk_full);
+  add(ON_ALL, "out-of-memory", test_out_of_memory);
+  add(ON_GVISOR, "host-process-limit", test_host_process_limit);
+  add(ON_ALL, "usage", test_usage);
+  add(ON_ALL, "stderr-is-capped", test_stderr_is_capped);
+  add(ON_ALL, "strays-die", test_strays_die);
+  add(ON_RUNSC, "egress-socket", test_egress_socket);
+  add(ON_ALL, "three-at-once", test_three_at_once);
+  int status = g_test_run();
+  fixture_finish();
+  return status;
 }
