@@ -19,6 +19,11 @@ static struct {
   gboolean json;
 } settings = {.least = QV_LOG_INFO};
 
+static const char *program_name(void)
+{
+  return settings.program != NULL ? settings.program : "quavon";
+}
+
 /* JSON's escapes; also fit for text, where they keep a value on its line. */
 static void append_escaped(GString *line, const char *value)
 {
@@ -50,8 +55,7 @@ static void append_text(GString *line, const char *name, const char *value)
   g_string_append(line, plain ? "" : "\"");
 }
 
-char *qv_log_format_line(gboolean json, const char *program, QvLogLevel level, gint64 at_ms, const char *message,
-                         const char *const *pairs)
+static GString *begin_line(gboolean json, const char *program, QvLogLevel level, gint64 at_ms, const char *message)
 {
   g_autoptr(GDateTime) at = g_date_time_new_from_unix_utc(at_ms / 1000);
   g_autofree char *seconds = g_date_time_format(at, "%Y-%m-%dT%H:%M:%S");
@@ -66,6 +70,13 @@ char *qv_log_format_line(gboolean json, const char *program, QvLogLevel level, g
     g_string_append_printf(line, "%s %-7s %s: ", time, level_names[level], program);
     append_escaped(line, message);
   }
+  return line;
+}
+
+char *qv_log_format_line(gboolean json, const char *program, QvLogLevel level, gint64 at_ms, const char *message,
+                         const char *const *pairs)
+{
+  GString *line = begin_line(json, program, level, at_ms, message);
   for (; pairs[0] != NULL; pairs += 2) {
     if (pairs[1] != NULL)
       (json ? append_json : append_text)(line, pairs[0], pairs[1]);
@@ -75,21 +86,45 @@ char *qv_log_format_line(gboolean json, const char *program, QvLogLevel level, g
   return g_string_free(line, FALSE);
 }
 
-static void write_line(QvLogLevel level, const char *message, const char *const *pairs)
+char *qv_log_format_record(gboolean json, const char *program, gint64 at_ms, const char *message, const QvLogField *fields,
+                           gsize n)
 {
-  const char *program = settings.program != NULL ? settings.program : "quavon";
-  g_autofree char *line =
-    qv_log_format_line(settings.json, program, level, qv_clock_unix_ms(), message, pairs);
+  GString *line = begin_line(json, program, QV_LOG_INFO, at_ms, message);
+  for (gsize i = 0; i < n; i++) {
+    const QvLogField *field = &fields[i];
+    if (json && (field->value == NULL || field->is_json))
+      g_string_append_printf(line, ",\"%s\":%s", field->name, field->value != NULL ? field->value : "null");
+    else if (field->value != NULL)
+      (json ? append_json : append_text)(line, field->name, field->value);
+  }
+  if (json)
+    g_string_append_c(line, '}');
+  return g_string_free(line, FALSE);
+}
+
+static void write_whole(QvLogLevel level, char *line)
+{
   gsize n = strlen(line);
   if (n >= line_bytes_max) {
     /* A cut line of JSON would be none. */
     static const char *const none[] = {NULL};
     g_free(line);
-    line = qv_log_format_line(settings.json, program, level, qv_clock_unix_ms(), "event too long to be logged", none);
+    line = qv_log_format_line(settings.json, program_name(), level, qv_clock_unix_ms(), "event too long to be logged", none);
     n = strlen(line);
   }
   line[n] = '\n';
   (void)qv_io_write_full(STDERR_FILENO, line, n + 1);
+  g_free(line);
+}
+
+static void write_line(QvLogLevel level, const char *message, const char *const *pairs)
+{
+  write_whole(level, qv_log_format_line(settings.json, program_name(), level, qv_clock_unix_ms(), message, pairs));
+}
+
+void qv_log_record(const char *message, const QvLogField *fields, gsize n)
+{
+  write_whole(QV_LOG_INFO, qv_log_format_record(settings.json, program_name(), qv_clock_unix_ms(), message, fields, n));
 }
 
 static GLogWriterOutput write_foreign(GLogLevelFlags flags, const GLogField *fields, gsize fields_n, gpointer data)

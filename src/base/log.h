@@ -19,6 +19,19 @@ void qv_log(QvLogLevel level, const char *message, ...) G_GNUC_NULL_TERMINATED;
 /* The same, with a message alone that is formatted. */
 void qv_logf(QvLogLevel level, const char *format, ...) G_GNUC_PRINTF(2, 3);
 
+/* A record: an event whose fields are always the same, written whatever the level is. VALUE NULL is null, and left out of a
+ * line of text. IS_JSON: the value is JSON itself (a number, true, an array) and stands as it is. */
+typedef struct {
+  const char *name;
+  const char *value;
+  gboolean is_json;
+} QvLogField;
+
+void qv_log_record(const char *message, const QvLogField *fields, gsize n);
+/* The line without its LF. */
+char *qv_log_format_record(gboolean json, const char *program, gint64 at_ms, const char *message, const QvLogField *fields,
+                           gsize n);
+
 /* One line without its LF, as qv_log writes it: for tests. AT_MS: Unix time. */
 char *qv_log_format_line(gboolean json, const char *program, QvLogLevel level, gint64 at_ms, const char *message,
                          const char *const *pairs);

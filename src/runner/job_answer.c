@@ -1,21 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A job at its end: the answer, and the input chunks that nobody needs any more. */
+#include <string.h>
+
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "protocol/egress_token.h"
 #include "queue/stores.h"
+#include "runner/audit.h"
 #include "runner/job_result.h"
 #include "runner/job_run_private.h"
 
 /* ---- the answer */
 
-void qv_run_log_end(const QvJobRun *run, const char *status, const char *code)
+void qv_run_account(QvJobRun *run, const char *status, const char *code)
 {
-  g_autofree char *wall = run->started_mono != 0
-                            ? g_strdup_printf("%" G_GINT64_FORMAT, qv_clock_mono_ms() - run->started_mono)
-                            : NULL;
-  qv_log(QV_LOG_INFO, "job ends", "jobId", run->id, "status", status, "code", code, "wallMs", wall, "detail",
-         run->admission.detail, NULL);
+  const QvSupervisor *supervisor = run->supervisor;
+  g_autoptr(QvResult) egress = NULL;
+  if (run->usage != NULL && run->admission.job != NULL) {
+    egress = qv_result_new(run->admission.job, run->admission.job_sha256, supervisor->place.runner_id,
+                           supervisor->place.backend);
+    gsize n = 0;
+    const char *text = g_bytes_get_data(run->usage, &n);
+    if (!qv_token_usage_parse(text, n, run->token_hash, egress, NULL))
+      g_clear_pointer(&egress, qv_result_free);
+  }
+  QvAudit audit = {.job_id = run->id,
+                   .admission = &run->admission,
+                   .pool = supervisor->config->pool,
+                   .runner_id = supervisor->place.runner_id,
+                   .backend = supervisor->place.backend,
+                   .status = status,
+                   .code = code,
+                   .added_at = run->added_at,
+                   .taken_at = run->taken_at,
+                   .started_at = run->started_at,
+                   .finished_at = qv_clock_unix_ms(),
+                   .wall_ms = run->started_mono != 0 ? qv_clock_mono_ms() - run->started_mono : -1,
+                   .host = run->state.reported ? &run->host : NULL};
+  if (egress != NULL && egress->has_egress) {
+    audit.has_egress = TRUE;
+    audit.egress = egress->egress;
+    audit.egress_n = egress->egress_n;
+  }
+  qv_audit_log(&audit);
+  if (supervisor->metrics != NULL)
+    qv_metrics_job(supervisor->metrics, &audit);
 }
 
 static void on_finish(QvFinish finish, const GError *error, gpointer user)
@@ -33,7 +63,12 @@ static void on_finish(QvFinish finish, const GError *error, gpointer user)
 
 void qv_run_fail(QvJobRun *run)
 {
-  qv_run_log_end(run, run->state.refusal, NULL);
+  static const char rejected[] = "rejected: ";
+  const char *refusal = run->state.refusal;
+  if (g_str_has_prefix(refusal, rejected))
+    qv_run_account(run, "rejected", refusal + strlen(rejected));
+  else
+    qv_run_account(run, refusal, refusal);
   run->answering = TRUE;
   qv_worker_fail(run->supervisor->worker, run->fetched, run->state.refusal, on_finish, qv_run_ref(run));
 }
@@ -58,7 +93,7 @@ void qv_run_finish(QvJobRun *run)
   const char *status, *code;
   gsize n;
   g_autofree char *text = qv_job_result_sign(&in, &n, &status, &code);
-  qv_run_log_end(run, status, code);
+  qv_run_account(run, status, code);
   run->answering = TRUE;
   qv_worker_complete(run->supervisor->worker, run->fetched, text, n, on_finish, qv_run_ref(run));
 }

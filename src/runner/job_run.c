@@ -71,7 +71,7 @@ static void do_release(QvJobRun *run)
 {
   QvSupervisor *supervisor = run->supervisor;
   if (run->fetched != NULL && !run->answering) {
-    qv_run_log_end(run, "lost", "lock_lost");
+    qv_run_account(run, "lost", "lock_lost");
     qv_worker_drop(supervisor->worker, g_steal_pointer(&run->fetched));
   }
   if (run->box.image_digest != NULL)
@@ -199,6 +199,8 @@ void qv_job_run_begin(QvSupervisor *supervisor, QvFetchedJob *fetched)
   run->supervisor = supervisor;
   run->fetched = fetched;
   run->id = g_strdup(fetched->id);
+  run->added_at = MAX(fetched->timestamp_ms, 0);
+  run->taken_at = qv_clock_unix_ms();
   g_queue_init(&run->events);
   fetched->caller = run;
   g_ptr_array_add(supervisor->runs, run);

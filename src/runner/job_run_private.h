@@ -31,6 +31,8 @@ struct QvJobRun {
   QvJobLink *link;
   QvHostReport host;
   GBytes *facts;
+  gint64 added_at;        /* Unix ms, by the producer's clock; 0: not known */
+  gint64 taken_at;        /* Unix ms */
   gint64 started_at;      /* Unix ms */
   gint64 started_mono;
   guint wall, overdue;    /* timer sources */
@@ -67,5 +69,5 @@ void qv_run_unlink(QvJobRun *run);
 /* The job process has so long to obey. */
 void qv_run_arm_overdue(QvJobRun *run);
 
-/* The one line at a job's end. */
-void qv_run_log_end(const QvJobRun *run, const char *status, const char *code);
+/* The job has ended so: the audit line, and what is counted. */
+void qv_run_account(QvJobRun *run, const char *status, const char *code);

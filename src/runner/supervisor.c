@@ -369,6 +369,7 @@ static void clear(Supervisor *self)
   qv_warm_pool_free(self->shared.warm);
   qv_worker_free(self->shared.worker);
   g_ptr_array_unref(self->shared.runs);
+  qv_metrics_free(self->shared.metrics);
   g_hash_table_unref(self->shared.admitted);
   qv_gate_free(self->gate);
   qv_backend_facts_free(self->facts);

@@ -10,6 +10,7 @@
 #include "images/images.h"
 #include "protocol/admission.h"
 #include "queue/worker.h"
+#include "runner/metrics.h"
 #include "runner/setup.h"
 
 typedef struct QvJobRun QvJobRun;
@@ -31,6 +32,7 @@ typedef struct {
   QvWorker *worker;
   QvWarmPool *warm;
   GPtrArray *runs;        /* of QvJobRun, owned: one reference each */
+  QvMetrics *metrics;     /* NULL: nobody wants any */
   GHashTable *admitted;   /* job id to gint64 *: when it may be forgotten, Unix ms */
   gboolean draining;
   /* The last run is gone: the supervisor looks whether it may leave. */

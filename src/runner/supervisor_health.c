@@ -15,6 +15,7 @@ void qv_supervisor_touch(gpointer supervisor)
 {
   Supervisor *self = supervisor;
   qv_health_loop_touch(self->health);
+  qv_metrics_file_touch(self->metrics_file);
 }
 
 /* ---- the record */
@@ -157,6 +158,30 @@ static QvKeyring *keyring(gpointer user)
   return ((Supervisor *)user)->shared.ring;
 }
 
+/* ---- metrics */
+
+static void fill_metrics(QvMetricsNow *now, gpointer user)
+{
+  Supervisor *self = user;
+  now->running = self->shared.runs->len;
+  now->concurrency = self->shared.config->concurrency;
+  now->valkey = !self->queue_trouble && !self->link_trouble;
+  now->problems = qv_gate_problems(self->gate);
+  now->fetching = !qv_problems_stop(now->problems) && !self->shared.draining;
+  now->smoke = qv_smoke_watch_report(self->smoke);
+}
+
+static void begin_metrics(Supervisor *self)
+{
+  const QvConfig *config = self->shared.config;
+  if (config->metrics_file == NULL)
+    return;
+  self->shared.metrics = qv_metrics_new(QV_VERSION, config->pool, self->shared.place.runner_id, config->backend,
+                                        self->started_at);
+  self->metrics_file = qv_metrics_file_new(config->metrics_file, self->shared.metrics, qv_worker_conn(self->shared.worker),
+                                           self->shared.prefix, fill_metrics, self);
+}
+
 /* ---- */
 
 void qv_supervisor_health_begin(Supervisor *self)
@@ -174,6 +199,7 @@ void qv_supervisor_health_begin(Supervisor *self)
                                  .again_ms = QV_SMOKE_AGAIN_MS};
   self->smoke = qv_smoke_watch_new(&options, qv_gate_problems(self->gate), self);
   self->health = qv_health_loop_new(qv_worker_conn(self->shared.worker), self->shared.prefix, runner_id, &source, self);
+  begin_metrics(self);
   qv_smoke_watch_begin(self->smoke, remembered(self));
   qv_gate_attach(self->gate, self->shared.worker);
   qv_supervisor_touch(self);
@@ -181,6 +207,7 @@ void qv_supervisor_health_begin(Supervisor *self)
 
 void qv_supervisor_health_end(Supervisor *self)
 {
+  qv_metrics_file_free(g_steal_pointer(&self->metrics_file));
   qv_health_loop_free(g_steal_pointer(&self->health));
   qv_smoke_watch_free(g_steal_pointer(&self->smoke));
 }

@@ -5,6 +5,7 @@
 #include "queue/subscriber.h"
 #include "runner/gate.h"
 #include "runner/health.h"
+#include "runner/metrics_file.h"
 #include "runner/pulse.h"
 #include "runner/smoke_watch.h"
 #include "runner/supervisor.h"
@@ -18,6 +19,7 @@ typedef struct {
   QvHealthLoop *health; /* NULL until there is a worker */
   QvSmokeWatch *smoke;  /* NULL until there is a worker */
   QvPulse *pulse;
+  QvMetricsFile *metrics_file; /* NULL: nobody wants one, or there is no worker yet */
   QvBackendFacts *facts; /* NULL: the backend was not tried yet */
   gint64 started_at;    /* Unix ms */
   guint stops;          /* SIGTERMs so far */

@@ -22,6 +22,18 @@ static void test_forms(void)
   expect(FALSE, "done", pairs, "2023-11-14T22:13:20.123Z warning prog: done jobId=a-b text=\"two words\"");
 }
 
+static void test_record(void)
+{
+  const QvLogField fields[] = {{"a", "x\"y"}, {"n", "12", TRUE}, {"gone", NULL}, {"list", "[{\"h\":1}]", TRUE}};
+  g_autofree char *json = qv_log_format_record(TRUE, "prog", 1700000000123, "done", fields, G_N_ELEMENTS(fields));
+  g_assert_cmpstr(json, ==,
+                  "{\"time\":\"2023-11-14T22:13:20.123Z\",\"level\":\"info\",\"program\":\"prog\",\"message\":\"done\","
+                  "\"a\":\"x\\\"y\",\"n\":12,\"gone\":null,\"list\":[{\"h\":1}]}");
+  g_autofree char *text = qv_log_format_record(FALSE, "prog", 1700000000123, "done", fields, G_N_ELEMENTS(fields));
+  g_assert_cmpstr(text, ==,
+                  "2023-11-14T22:13:20.123Z info    prog: done a=\"x\\\"y\" n=12 list=\"[{\\\"h\\\":1}]\"");
+}
+
 static void test_escapes(void)
 {
   const char *pairs[] = {"v", "a\nb\"c\\\x1b[31m\xff\x7f", NULL};
@@ -72,6 +84,7 @@ int main(int argc, char **argv)
 {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/log/forms", test_forms);
+  g_test_add_func("/log/record", test_record);
   g_test_add_func("/log/escapes", test_escapes);
   g_test_add_func("/log/levels", test_levels);
   return g_test_run();
