@@ -76,7 +76,10 @@ static char *stage_text(const QuavonProgress *now, gboolean moving)
   case QUAVON_STAGE_SETUP:
     return g_strdup("setup");
   case QUAVON_STAGE_STEP:
-    return g_strdup_printf("step %" G_GINT64_FORMAT " of %" G_GINT64_FORMAT, now->done, now->total);
+    /* A single step has nothing to be told from. */
+    return g_strdup_printf("step %" G_GINT64_FORMAT " of %" G_GINT64_FORMAT "%s%s", now->done, now->total,
+                           now->total > 1 && now->detail != NULL ? ": " : "",
+                           now->total > 1 && now->detail != NULL ? now->detail : "");
   case QUAVON_STAGE_FINISHING:
     return g_strdup("finishing");
   }

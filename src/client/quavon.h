@@ -142,7 +142,7 @@ typedef enum {
   QUAVON_STAGE_WAITING,   /* in the queue */
   QUAVON_STAGE_PREPARING, /* taken by a runner */
   QUAVON_STAGE_SETUP,
-  QUAVON_STAGE_STEP,      /* done: index from 1, total: steps */
+  QUAVON_STAGE_STEP,      /* done: index from 1, total: steps; detail: the step's name */
   QUAVON_STAGE_FINISHING
 } QuavonStage;
 

@@ -43,6 +43,7 @@ static void report(Wait *wait)
   if (wait->stage == QUAVON_STAGE_STEP) {
     progress.done = wait->step;
     progress.total = (gint64)wait->ticket->job->run_n;
+    progress.detail = wait->ticket->job->run[wait->step - 1].name;
   }
   int answer = wait->function != NULL ? wait->function(&progress, wait->data) : QUAVON_GO_ON;
   if (answer != QUAVON_GO_ON && wait->cancelled_ms == 0)

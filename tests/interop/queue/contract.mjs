@@ -71,6 +71,15 @@ export function unseal(key, tenant, d, chunks) {
   return plain;
 }
 
+// Section 10. The salt is the job's own digest (PROTOCOL-NOTES).
+export function unsealLive(key, job, n, sealed) {
+  const salt = createHash('sha256').update(canonical(job), 'utf8').digest(), blobId = `${job.jobId}.live`;
+  const decipher = createDecipheriv('aes-256-gcm', blobKey(key, salt, job.tenantId, blobId), sealed.subarray(0, 12));
+  decipher.setAAD(aad(job.tenantId, blobId, n, '*'));
+  decipher.setAuthTag(sealed.subarray(sealed.length - 16));
+  return Buffer.concat([decipher.update(sealed.subarray(12, sealed.length - 16)), decipher.final()]);
+}
+
 export const chunkKey = (prefix, blobId, i) => `${prefix}:blob:${blobId}:${i}`;
 
 export async function putBlob(redis, prefix, sealed, ttlMs) {

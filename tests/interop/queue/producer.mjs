@@ -129,10 +129,19 @@ await main(async () => {
   }
   console.log('ok spoilt blobs');
 
-  // A signed cancel while it runs.
+  // What it prints, while it runs; then a signed cancel.
+  const live = redis(), told = [];
+  live.on('message', (channel, text) => told.push(text));
+  await live.subscribe(`${prefix}:live`);
   const endless = makeJob({ a: 'x' }, { run: [step('one', 'echo started; sleep 600')] });
   const cancelled = await add(endless);
   await until('the job is under way', () => progress.some((p) => p.jobId === endless.job.jobId));
+  await until('its output is told of', () => told.includes(`${endless.job.jobId} 0`));
+  live.disconnect();
+  const heard = await keys.getrangeBuffer(c.chunkKey(prefix, `${endless.job.jobId}.live`, 0), 0, 1048604);
+  assert.equal(c.unsealLive(key, endless.job, 0, heard).toString(), 'started\n');
+  assert.equal(await keys.get(c.chunkKey(prefix, `${endless.job.jobId}.live`, 'n')), '1');
+  console.log('ok live logs');
   const { jobId, tenantId, pool } = endless.job;
   await keys.set(`${prefix}:cancel:${jobId}`, JSON.stringify(c.sign(key, 'cancel', { v: 1, jobId, tenantId, pool, at: Date.now() })), 'PX', 600000);
   await keys.publish(`${prefix}:cancel`, jobId);

@@ -17,7 +17,7 @@ static const QuavonProgress stages[] = {
   { .stage = QUAVON_STAGE_PREPARING, .elapsed_ms = 400 },
   { .stage = QUAVON_STAGE_SETUP, .elapsed_ms = 600 },
   { .stage = QUAVON_STAGE_STEP, .done = 1, .total = 2, .elapsed_ms = 800 },
-  { .stage = QUAVON_STAGE_STEP, .done = 2, .total = 2, .elapsed_ms = 1000 },
+  { .stage = QUAVON_STAGE_STEP, .done = 2, .total = 2, .elapsed_ms = 1000, .detail = "test" },
   { .stage = QUAVON_STAGE_FINISHING, .elapsed_ms = 1200 },
 };
 
@@ -66,7 +66,7 @@ static void has_all(const char *text, const char *const *parts)
 static const char *const plain_lines[] = {
   "quavon: packing (0.0 s)", "quavon: packed 2 files, 10", "; left out: 1 symbolic link (0.0 s)",
   "quavon: sending (0.0 s)", "quavon: waiting for a runner (0.0 s)", "quavon: preparing the sandbox (0.4 s)",
-  "quavon: setup (0.6 s)", "quavon: step 1 of 2 (0.8 s)", "quavon: step 2 of 2 (1.0 s)",
+  "quavon: setup (0.6 s)", "quavon: step 1 of 2 (0.8 s)", "quavon: step 2 of 2: test (1.0 s)",
   "quavon: finishing (1.2 s)", NULL,
 };
 
@@ -76,7 +76,7 @@ static void test_terminal(void)
     "packing 1 of 2 files, 0.0 s\r\033[K", "quavon: packed 2 files, 10", "; left out: 1 symbolic link (0.0 s)\r\n",
     "sending 50 %, 0.0 s\r\033[K", "waiting for a runner, 0.0 s\r\033[K", "waiting for a runner, 0.2 s\r\033[K",
     "preparing the sandbox, 0.4 s\r\033[K", "setup, 0.6 s\r\033[K", "step 1 of 2, 0.8 s\r\033[K",
-    "step 2 of 2, 1.0 s\r\033[K", "finishing, 1.2 s\r\033[K", NULL,
+    "step 2 of 2: test, 1.0 s\r\033[K", "finishing, 1.2 s\r\033[K", NULL,
   };
   g_autofree char *text = shown_on_terminal("xterm");
   has_all(text, lines);
