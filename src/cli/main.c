@@ -22,6 +22,7 @@ const QvVerb qv_verbs[] = {
   { "snapshot", "snapshot [OPTION…] DIR", "pack a folder as `run` does, and name its digest", qv_verb_snapshot },
   { "images", "images build [OPTION…] [NAME]|export [OPTION…] NAME|list|verify [NAME]|prune [--previous]",
     "the sandbox images of this machine", qv_verb_images },
+  { "doctor", "doctor [--json] [--sandbox-smoke]", "what is wrong with worker, Valkey, runners and this host", qv_verb_doctor },
   { "help", "help [VERB | codes [CODE]]", "this text, a verb's, or what a code means and what to do", qv_verb_help },
   { "version", "version", "the version", qv_verb_version },
   { NULL },

@@ -45,6 +45,7 @@ int qv_verb_cancel(int argc, char **argv);
 int qv_verb_keygen(int argc, char **argv);
 int qv_verb_snapshot(int argc, char **argv);
 int qv_verb_images(int argc, char **argv);
+int qv_verb_doctor(int argc, char **argv);
 int qv_verb_help(int argc, char **argv);
 int qv_verb_version(int argc, char **argv);
 /* Not in the table: the process that owns what `quavon run` starts (keeper.h). */

@@ -225,7 +225,9 @@ static gboolean choose_image(QuavonClient *client, QvJob *job, QuavonErrorCode *
   if (runners == NULL)
     return FALSE;
   QvRunnerWant want = { .backends = job->backends, .pool = client->config->pool, .image = name,
-                        .digest = job->image.digest, .preferred = local };
+                        .digest = job->image.digest, .preferred = local,
+                        .development = strcmp(client->config->environment, "development") == 0 &&
+                                       strcmp(client->config->edition, "community") == 0 };
   char *digest = qv_runners_choose(runners, &want, qv_clock_unix_ms(), error);
   if (digest == NULL) {
     *code = QUAVON_ERROR_NO_RUNNER;

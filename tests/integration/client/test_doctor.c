@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `quavon doctor`: each code produced by what it is about. A real Valkey and, where the runner itself is meant, a real
+ * runner in gVisor; where time would have to pass or another host is meant, a record signed with the pool's key. */
+#include <fcntl.h>
+#include <glib/gstdio.h>
+#include <jansson.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../../unit/client/tree.h"
+#include "base/clock.h"
+#include "embedded_run.h"
+#include "support/health.h"
+#include "support/valkey.h"
+
+#define WORDS(...) ((const char *const[]){ __VA_ARGS__, NULL })
+#define DIGEST "sha256:1111111111111111111111111111111111111111111111111111111111111111"
+
+enum { DEADLINE_MS = 180000 };
+
+typedef struct {
+  QvTestValkey *valkey;
+  Run *run;
+  GPid runner;
+  char *key, *lock;
+} Fixture;
+
+static void before_exec(gpointer data)
+{
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  int fd = open(data, O_WRONLY | O_CREAT | O_APPEND, 0600);
+  dup2(fd, STDERR_FILENO);
+}
+
+static void set_up(Fixture *f, gconstpointer data)
+{
+  f->valkey = qv_test_valkey_start(QV_TEST_VALKEY_PLAIN);
+  f->run = run_new();
+  f->key = tree_path(f->run->dir, "pool.key");
+  f->lock = g_build_filename(g_getenv("QUAVON_TEST_IMAGES"), "images.lock.json", NULL);
+  g_autofree char *state = tree_path(f->run->dir, "s");
+  tree_mkdir(f->run->dir, "s");
+  g_assert_cmpint(run_all_verb(f->run, WORDS("keygen", f->key)), ==, 0);
+  run_setenv(f->run, "VALKEY_URL", qv_test_valkey_url(f->valkey, "worker"));
+  run_setenv(f->run, "QUAVON_SANDBOX_SIGNING_KEY_FILE", f->key);
+  run_setenv(f->run, "QUAVON_SANDBOX_STATE_DIR", state);
+}
+
+static void stop_runner(Fixture *f)
+{
+  int status = 0;
+  if (f->runner == 0)
+    return;
+  kill(f->runner, SIGTERM);
+  g_assert_cmpint(waitpid(f->runner, &status, 0), ==, f->runner);
+  g_assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  f->runner = 0;
+}
+
+static void tear_down(Fixture *f, gconstpointer data)
+{
+  stop_runner(f);
+  run_free(f->run);
+  qv_test_valkey_free(f->valkey);
+  g_free(f->key);
+  g_free(f->lock);
+}
+
+/* RUNSC NULL: the real one. */
+static void start_runner(Fixture *f, const char *runsc, gboolean remembers)
+{
+  g_autofree char *program =
+      g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "src", "runner", "quavon-sandbox-runner", NULL);
+  g_autofree char *log = tree_path(f->run->dir, "runner.log");
+  g_autofree char *smoke = g_build_filename(g_getenv("QUAVON_TEST_IMAGES"), "smoke", NULL);
+  char **env = run_environment(f->run);
+  env = g_environ_setenv(env, "VALKEY_URL", qv_test_valkey_url(f->valkey, "sandbox"), TRUE);
+  env = g_environ_setenv(env, "QUAVON_SANDBOX_BACKEND", "runsc", TRUE);
+  env = g_environ_setenv(env, "QUAVON_SANDBOX_GRACE_MS", "0", TRUE);
+  env = g_environ_setenv(env, "QUAVON_SANDBOX_SMOKE_MEMORY", remembers ? smoke : "", TRUE);
+  if (runsc != NULL)
+    env = g_environ_setenv(env, "QUAVON_SANDBOX_RUNSC", runsc, TRUE);
+  const char *argv[] = { program, NULL };
+  g_autoptr(GError) error = NULL;
+  g_spawn_async("/", (char **)argv, env, G_SPAWN_DO_NOT_REAP_CHILD, before_exec, log, &f->runner, &error);
+  g_strfreev(env);
+  g_assert_no_error(error);
+}
+
+/* ── The schema: the words of draft 7 that ours uses, and no other ── */
+
+static gboolean is_type(const json_t *value, const char *type)
+{
+  return (strcmp(type, "object") == 0 && json_is_object(value)) || (strcmp(type, "array") == 0 && json_is_array(value)) ||
+         (strcmp(type, "string") == 0 && json_is_string(value)) || (strcmp(type, "integer") == 0 && json_is_integer(value)) ||
+         (strcmp(type, "null") == 0 && json_is_null(value));
+}
+
+static gboolean holds_any(const json_t *value, const json_t *list, gboolean types)
+{
+  for (size_t i = 0; i < json_array_size(list); i++) {
+    json_t *item = json_array_get(list, i);
+    if (types ? is_type(value, json_string_value(item)) : json_equal(value, item))
+      return TRUE;
+  }
+  return FALSE;
+}
+
+static gboolean holds(json_t *value, json_t *schema)
+{
+  const char *word, *name;
+  json_t *rule, *member;
+  json_t *properties = json_object_get(schema, "properties");
+  json_object_foreach(schema, word, rule) {
+    if (strcmp(word, "type") == 0) {
+      if (json_is_string(rule) ? !is_type(value, json_string_value(rule)) : !holds_any(value, rule, TRUE))
+        return FALSE;
+    } else if (strcmp(word, "enum") == 0) {
+      if (!holds_any(value, rule, FALSE))
+        return FALSE;
+    } else if (strcmp(word, "required") == 0) {
+      for (size_t i = 0; i < json_array_size(rule); i++)
+        if (json_object_get(value, json_string_value(json_array_get(rule, i))) == NULL)
+          return FALSE;
+    } else if (strcmp(word, "additionalProperties") == 0) {
+      g_assert_true(json_is_false(rule));
+      json_object_foreach(value, name, member) {
+        if (json_object_get(properties, name) == NULL)
+          return FALSE;
+      }
+    } else if (strcmp(word, "properties") == 0) {
+      json_object_foreach(value, name, member) {
+        if (json_object_get(rule, name) != NULL && !holds(member, json_object_get(rule, name)))
+          return FALSE;
+      }
+    } else if (strcmp(word, "items") == 0) {
+      for (size_t i = 0; i < json_array_size(value); i++)
+        if (!holds(json_array_get(value, i), rule))
+          return FALSE;
+    } else if (strcmp(word, "$schema") != 0 && strcmp(word, "title") != 0 && strcmp(word, "description") != 0) {
+      g_error("the test does not know the schema's word %s", word);
+    }
+  }
+  return TRUE;
+}
+
+static json_t *load_schema(void)
+{
+  g_autofree char *path = g_build_filename(g_getenv("QUAVON_SOURCE_ROOT"), "docs", "doctor.schema.json", NULL);
+  json_t *schema = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+  g_assert_nonnull(schema);
+  return schema;
+}
+
+/* ── Running it ── */
+
+/* The findings of one run; its exit status is the one that they mean. */
+static json_t *doctor(Fixture *f, const char *const *words)
+{
+  int status = run_all_verb(f->run, words);
+  g_autofree char *text = run_stdout(f->run);
+  json_error_t why;
+  json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &why);
+  if (root == NULL) {
+    g_autofree char *err = run_stderr(f->run);
+    g_error("quavon doctor ended with %d and said no JSON (%s): %s%s", status, why.text, text, err);
+  }
+  json_t *schema = load_schema();
+  g_assert_true(holds(root, schema));
+  json_object_set_new(root, "surprise", json_true());
+  g_assert_false(holds(root, schema));
+  json_object_del(root, "surprise");
+  json_decref(schema);
+  gboolean fails = strcmp(json_string_value(json_object_get(root, "verdict")), "fail") == 0;
+  g_assert_cmpint(status, ==, fails ? 1 : 0);
+  g_assert_cmpint(json_integer_value(json_object_get(root, "exit")), ==, status);
+  return root;
+}
+
+/* A finding of the code and verdict whose text has PART. */
+static const json_t *find(const json_t *root, const char *code, const char *verdict, const char *part)
+{
+  const json_t *list = json_object_get(root, "findings");
+  for (size_t i = 0; i < json_array_size(list); i++) {
+    const json_t *one = json_array_get(list, i);
+    if (strcmp(json_string_value(json_object_get(one, "code")), code) == 0 &&
+        strcmp(json_string_value(json_object_get(one, "verdict")), verdict) == 0 &&
+        strstr(json_string_value(json_object_get(one, "found")), part) != NULL)
+      return one;
+  }
+  return NULL;
+}
+
+static void expect_in(const json_t *root, const char *code, const char *verdict, const char *part)
+{
+  const json_t *one = find(root, code, verdict, part);
+  if (one == NULL) {
+    char *all = json_dumps(root, JSON_INDENT(1));
+    g_error("no %s %s with `%s` in %s", code, verdict, part, all);
+  }
+  gboolean ok = strcmp(verdict, "ok") == 0;
+  g_assert_cmpint(json_is_null(json_object_get(one, "remedy")), ==, ok);
+}
+
+static void expect(Fixture *f, const char *code, const char *verdict, const char *part)
+{
+  json_t *root = doctor(f, WORDS("doctor", "--json"));
+  expect_in(root, code, verdict, part);
+  json_decref(root);
+}
+
+/* Until the runner's record says what it should. */
+static json_t *await(Fixture *f, const char *code, const char *verdict, const char *part)
+{
+  for (gint64 end = qv_clock_mono_ms() + DEADLINE_MS;; g_usleep(300000)) {
+    json_t *root = doctor(f, WORDS("doctor", "--json"));
+    if (find(root, code, verdict, part) != NULL)
+      return root;
+    if (qv_clock_mono_ms() > end)
+      expect_in(root, code, verdict, part);
+    json_decref(root);
+  }
+}
+
+static QvHealth *fake(void)
+{
+  return qv_test_health_new("r1", "base", DIGEST);
+}
+
+static void put(Fixture *f, QvHealth *health)
+{
+  qv_test_health_put(f->valkey, f->key, health);
+  qv_health_free(health);
+}
+
+/* ── Tests ── */
+
+static void test_healthy(Fixture *f, gconstpointer data)
+{
+  if (!run_possible())
+    return;
+  start_runner(f, NULL, TRUE);
+  json_t *root = await(f, "QD957", "ok", "escape smoke test passed");
+  expect_in(root, "QD950", "ok", "Valkey at");
+  expect_in(root, "QD950", "ok", "may not read a foreign key");
+  expect_in(root, "QD951", "ok", "backend runsc, runtime runsc");
+  expect_in(root, "QD951", "ok", "platform systrap");
+  expect_in(root, "QD952", "ok", "1 of 1 runners of pool default healthy");
+  expect_in(root, "QD953", "ok", "runsc isolates");
+  expect_in(root, "QD954", "ok", "runtime runsc, platform systrap");
+  expect_in(root, "QD955", "warn", "on this host");
+  expect_in(root, "QD956", "ok", "as in the lock file here");
+  expect_in(root, "QD958", "ok", "current key");
+  expect_in(root, "valkey-eviction", "ok", "noeviction");
+  expect_in(root, "valkey-clock", "ok", "0 s");
+  expect_in(root, "host-cgroup", "ok", "control groups");
+  /* By kernel and release. */
+  g_assert_true(find(root, "host-runsc", "ok", "runsc version") != NULL || find(root, "host-runsc", "warn", "runsc version") != NULL);
+  json_decref(root);
+  run_setenv(f->run, "QUAVON_EDITION", "enterprise");
+  expect(f, "QD955", "fail", "on this host");
+  run_setenv(f->run, "QUAVON_EDITION", "community");
+  /* Asked for by us, and answered with our request. */
+  root = doctor(f, WORDS("doctor", "--json", "--sandbox-smoke"));
+  expect_in(root, "QD957", "ok", "escape smoke test passed");
+  g_assert_null(find(root, "QD957", "fail", ""));
+  json_decref(root);
+  g_autofree char *log = tree_path(f->run->dir, "runner.log");
+  g_autofree char *text = NULL;
+  g_assert_true(g_file_get_contents(log, &text, NULL, NULL));
+  g_assert_nonnull(strstr(text, "smoke test starts"));
+  /* Stopped for good: its record expires. */
+  stop_runner(f);
+  g_autofree char *ids = qv_test_valkey_cli(f->valkey, "ZRANGE", "quavon-sandbox:runners", "0", "-1", NULL);
+  g_autofree char *record = g_strconcat("quavon-sandbox:health:", g_strchomp(ids), NULL);
+  g_free(qv_test_valkey_cli(f->valkey, "DEL", record, NULL));
+  expect(f, "QD952", "fail", "has expired");
+  expect(f, "QD952", "fail", "no healthy runner in pool default");
+}
+
+/* A runtime that says it is runsc and is weaker: found out by the test inside. */
+static void test_weak_runtime(Fixture *f, gconstpointer data)
+{
+  if (!run_possible())
+    return;
+  g_autofree char *program =
+      g_build_filename(g_getenv("QUAVON_SOURCE_ROOT"), "tests", "integration", "runner", "weak_runsc.py", NULL);
+  g_autofree char *weak = tree_path(f->run->dir, "host-folder");
+  tree_run("/", "install", "-m", "755", program, weak, NULL);
+  start_runner(f, weak, FALSE);
+  json_t *root = await(f, "QD957", "fail", "escape smoke test failed: ");
+  expect_in(root, "QD951", "warn", "problems: smoke: ");
+  expect_in(root, "QD952", "fail", "no healthy runner");
+  json_decref(root);
+}
+
+static void test_no_runner(Fixture *f, gconstpointer data)
+{
+  expect(f, "QD952", "fail", "none has reported in the last 90 s");
+}
+
+static void test_record_codes(Fixture *f, gconstpointer data)
+{
+  QvHealth *health = fake();
+  health->insecure = TRUE;
+  g_free(health->backend);
+  health->backend = g_strdup("docker-runc-insecure");
+  g_free(health->runtime_name);
+  health->runtime_name = g_strdup("runc");
+  put(f, health);
+  expect(f, "QD953", "fail", "never in production");
+  run_setenv(f->run, "QUAVON_ENV", "development");
+  expect(f, "QD953", "warn", "for development alone");
+  run_setenv(f->run, "QUAVON_EDITION", "enterprise");
+  expect(f, "QD953", "fail", "never in the enterprise edition");
+  run_setenv(f->run, "QUAVON_ENV", "production");
+  run_setenv(f->run, "QUAVON_EDITION", "community");
+
+  health = fake();
+  g_free(health->platform);
+  health->platform = g_strdup("ptrace");
+  put(f, health);
+  expect(f, "QD954", "fail", "backend runsc needs runsc with systrap");
+
+  health = fake();
+  put(f, health);
+  expect(f, "QD955", "ok", "another host");
+  expect(f, "QD956", "fail", "in the lock file here");
+  health = fake();
+  g_clear_pointer(&health->host_id, g_free);
+  g_free(health->images[0].name);
+  health->images[0].name = g_strdup("other");
+  put(f, health);
+  expect(f, "QD955", "warn", "cannot be known");
+  expect(f, "QD956", "fail", "is not there");
+
+  health = fake();
+  health->smoke->at -= QV_SMOKE_AGE_MS_MAX + 60000;
+  put(f, health);
+  expect(f, "QD957", "fail", "older than 6 h 15 min");
+  expect(f, "QD952", "fail", "no healthy runner");
+  health = fake();
+  qv_smoke_report_free(g_steal_pointer(&health->smoke));
+  put(f, health);
+  expect(f, "QD957", "fail", "no escape smoke test has ended yet");
+}
+
+static void test_keys(Fixture *f, gconstpointer data)
+{
+  g_autofree char *other = tree_path(f->run->dir, "other.key");
+  g_assert_cmpint(run_all_verb(f->run, WORDS("keygen", other)), ==, 0);
+  g_autoptr(QvHealth) health = fake();
+  qv_test_health_put(f->valkey, other, health);
+  expect(f, "QD958", "fail", "its record: ");
+  run_setenv(f->run, "QUAVON_SANDBOX_SIGNING_KEY_PREVIOUS_FILES", other);
+  expect(f, "QD958", "warn", "another of our keys");
+}
+
+static void test_worker_side(Fixture *f, gconstpointer data)
+{
+  const char *url = qv_test_valkey_url(f->valkey, "worker");
+  run_setenv(f->run, "VALKEY_URL", qv_test_valkey_url(f->valkey, "admin"));
+  expect(f, "QD950", "fail", "may read keys that are not the sandbox's");
+  run_setenv(f->run, "VALKEY_URL", url);
+  g_free(qv_test_valkey_cli(f->valkey, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru", NULL));
+  expect(f, "valkey-eviction", "fail", "allkeys-lru");
+  g_free(qv_test_valkey_cli(f->valkey, "CONFIG", "SET", "maxmemory-policy", "noeviction", NULL));
+  g_free(qv_test_valkey_cli(f->valkey, "CONFIG", "SET", "maxmemory", "64mb", NULL));
+  expect(f, "valkey-memory", "warn", "MiB left");
+  g_assert_cmpint(g_chmod(f->key, 0644), ==, 0);
+  expect(f, "QD950", "fail", f->key);
+  expect(f, "host-secrets", "fail", "has mode 0644");
+  g_assert_cmpint(g_chmod(f->key, 0600), ==, 0);
+  qv_test_valkey_kill(f->valkey);
+  expect(f, "QD950", "fail", "Valkey at");
+  run_setenv(f->run, "QUAVON_SANDBOX_CONCURRENCY", "many");
+  g_assert_cmpint(run_all_verb(f->run, WORDS("doctor")), ==, 2);
+  g_assert_cmpint(run_all_verb(f->run, WORDS("doctor", "--what")), ==, 2);
+}
+
+/* For people: a line a check, a remedy below what is not ok, nothing that a pipe would not want, and no runner's escapes. */
+static void test_text(Fixture *f, gconstpointer data)
+{
+  QvHealth *health = fake();
+  g_strfreev(health->problems);
+  health->problems = g_strsplit("sweep: \xe2\x80\xae reversed", "|", -1);
+  put(f, health);
+  g_assert_cmpint(run_all_verb(f->run, WORDS("doctor")), ==, 1);
+  g_autofree char *text = run_stdout(f->run);
+  g_assert_nonnull(strstr(text, "QD951              warn  runner r1: backend runsc"));
+  g_assert_nonnull(strstr(text, "\n                   > on the runner: quavon images build base"));
+  g_assert_null(strchr(text, '\033'));
+  g_assert_null(strstr(text, "\xe2\x80\xae"));
+  g_assert_nonnull(strstr(text, " failures\n"));
+}
+
+/* A server with another clock. */
+static void test_clock(void)
+{
+  Fixture f = { 0 };
+  g_setenv("LD_PRELOAD", g_getenv("QUAVON_TEST_SHIFT_CLOCK"), TRUE);
+  g_setenv("QV_SHIFT_CLOCK_S", "3600", TRUE);
+  set_up(&f, NULL);
+  g_unsetenv("LD_PRELOAD");
+  g_unsetenv("QV_SHIFT_CLOCK_S");
+  expect(&f, "valkey-clock", "warn", "ahead of this host's");
+  tear_down(&f, NULL);
+}
+
+int main(int argc, char **argv)
+{
+  g_test_init(&argc, &argv, NULL);
+#define ADD(name, function) g_test_add("/doctor/" name, Fixture, NULL, set_up, function, tear_down)
+  ADD("healthy", test_healthy);
+  ADD("weak-runtime", test_weak_runtime);
+  ADD("no-runner", test_no_runner);
+  ADD("record-codes", test_record_codes);
+  ADD("keys", test_keys);
+  ADD("worker-side", test_worker_side);
+  ADD("text", test_text);
+  g_test_add_func("/doctor/clock", test_clock);
+  return g_test_run();
+}
