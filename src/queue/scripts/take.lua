@@ -98,7 +98,8 @@ local function take(token, lock_ms, now, worker, data_max, again)
   if not held() then
     local id = pop()
     while id do
-      if call('EXISTS', P .. id) == 1 then
+      -- A key that is no hash answers with an error: no job, and no reason for the queue to stand still.
+      if type(redis.pcall('HEXISTS', P .. id, 'data')) == 'number' and call('EXISTS', P .. id) == 1 then
         start(id, token, lock_ms, now, worker, max, duration)
         return describe(id, data_max)
       end
