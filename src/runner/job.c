@@ -22,6 +22,7 @@
 #include "images/images.h"
 #include "protocol/entry_request.h"
 #include "runner/channel.h"
+#include "runner/drop.h"
 #include "runner/egress.h"
 #include "runner/job_input.h"
 #include "runner/job_live.h"
@@ -279,6 +280,17 @@ static gboolean on_drained(gpointer data)
   return G_SOURCE_REMOVE;
 }
 
+/* Once the sandbox runs and the unpack process does: nothing is started from there on. A warm sandbox runs long before. */
+static gboolean drop(Job *job)
+{
+  g_autoptr(GError) error = NULL;
+  if (job->output == NULL || !qv_sandbox_has_started(job->sandbox) || qv_drop_after_start(&error))
+    return TRUE;
+  trouble(job, "sandbox_failed", error->message);
+  end_run(job, QV_HOST_STOPPED);
+  return FALSE;
+}
+
 static void on_sandbox(QvSandbox *sandbox, QvSandboxEvent event, gpointer data)
 {
   Job *job = data;
@@ -286,7 +298,8 @@ static void on_sandbox(QvSandbox *sandbox, QvSandboxEvent event, gpointer data)
     return;
   switch (event) {
   case QV_SANDBOX_STARTED:
-    qv_channel_send(job->supervisor, QV_IPC_STARTED, NULL, 0, NULL);
+    if (drop(job))
+      qv_channel_send(job->supervisor, QV_IPC_STARTED, NULL, 0, NULL);
     break;
   case QV_SANDBOX_OOM:
     end_run(job, QV_HOST_OOM);
@@ -427,8 +440,10 @@ static void start(Job *job)
   g_autoptr(GError) error = NULL;
   if (job->ended) /* a warm sandbox that is gone; that was said */
     return;
-  if (start_egress(job, &error) && start_sandbox(job, &error) && start_pipes(job, &error))
+  if (start_egress(job, &error) && start_sandbox(job, &error) && start_pipes(job, &error)) {
+    drop(job);
     return;
+  }
   trouble(job, "sandbox_failed", error->message);
   end_run(job, QV_HOST_STOPPED);
 }

@@ -23,6 +23,8 @@ struct QvJobOutput {
   gint64 payload_bytes;
   GChecksum *sha256;
   gboolean decided, complete, reported;
+  gboolean closed;      /* its pipe is */
+  char *end_text;       /* how it ended, once it has */
   QvJobOutputEvents events;
   gpointer data;
 };
@@ -95,7 +97,15 @@ static gboolean on_frame(QvIpcType type, const guint8 *payload, gsize n, gpointe
 static void on_end(const GError *error, gpointer data)
 {
   QvJobOutput *output = data;
-  decide(output, QV_UNPACK_BAD, error != NULL ? error->message : "the unpack process ended without a verdict");
+  output->closed = TRUE;
+  if (error != NULL)
+    decide(output, QV_UNPACK_BAD, error->message);
+  if (!output->decided && output->child != 0) {
+    /* How it ended says which kind of breach it is. Nothing that closed its pipe has a reason to live. */
+    kill(output->pid, SIGTERM);
+    return;
+  }
+  decide(output, QV_UNPACK_BAD, output->end_text != NULL ? output->end_text : "the unpack process is gone");
   if (output->complete && !output->reported) {
     output->reported = TRUE;
     output->events.report(NULL, output->data);
@@ -106,10 +116,11 @@ static void on_child(GPid pid, int status, gpointer data)
 {
   QvJobOutput *output = data;
   output->child = 0;
-  if (WIFSIGNALED(status)) {
-    g_autofree char *text = g_strdup_printf("%d", WTERMSIG(status));
-    qv_log(QV_LOG_ERROR, "the unpack process was killed", "signal", text, NULL);
-  }
+  output->end_text = qv_unpack_end_text(status);
+  if (WIFSIGNALED(status))
+    qv_log(QV_LOG_ERROR, output->end_text, NULL);
+  if (output->closed)
+    decide(output, QV_UNPACK_BAD, output->end_text);
 }
 
 static gboolean send_config(int fd, const QvJob *job, gboolean live, const guint8 *key, GError **error)
@@ -196,6 +207,7 @@ void qv_job_output_free(QvJobOutput *output)
   if (output->payload_fd >= 0)
     close(output->payload_fd);
   g_clear_pointer(&output->sha256, g_checksum_free);
+  g_free(output->end_text);
   g_free(output);
 }
 

@@ -6,7 +6,9 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -119,6 +121,25 @@ static gboolean config_read(Config *config)
                   config_parse(bytes + QV_IPC_HEADER_BYTES, n - QV_IPC_HEADER_BYTES, config);
   explicit_bzero(bytes, sizeof bytes);
   return fine;
+}
+
+char *qv_unpack_end_text(int wait_status)
+{
+  if (WIFEXITED(wait_status))
+    return g_strdup_printf("the unpack process ended with status %d and without a verdict", WEXITSTATUS(wait_status));
+  int number = WTERMSIG(wait_status);
+  switch (number) {
+  case SIGSYS:
+    return g_strdup("the unpack process broke its list of system calls");
+  case SIGXCPU:
+    return g_strdup("the unpack process was at the limit of its processor time");
+  case SIGKILL:
+    return g_strdup("the unpack process was killed from outside");
+  case SIGTRAP: /* how GLib ends a program that gets no memory */
+    return g_strdup("the unpack process was at the limit of its memory");
+  default:
+    return g_strdup_printf("the unpack process crashed with signal %d", number);
+  }
 }
 
 /* ---- frames out; the job process is gone where that fails */
@@ -275,7 +296,7 @@ int qv_unpack_main(void)
     return 1;
   warm_up(&config);
   g_autoptr(GError) error = NULL;
-  if (!qv_unpack_filter_enter(&error)) {
+  if (!qv_unpack_limits_enter(&error) || !qv_unpack_filter_enter(&error)) {
     send_verdict(QV_UNPACK_BAD, error->message);
     _exit(1);
   }

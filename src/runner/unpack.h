@@ -16,6 +16,10 @@ typedef enum {
   QV_UNPACK_CUT,      /* the stream ended before the two zero blocks */
 } QvUnpackVerdict;
 
+/* Why the process ended without a verdict, from its wait status: a breach of its list of system calls, a limit, a crash. For
+ * the log; the job is bad_output in each case. Free with g_free. */
+char *qv_unpack_end_text(int wait_status);
+
 /* The configuration as a text for the pipe: all of SPEC, the key included. Free with g_free, wiped by the caller. */
 char *qv_unpack_config_format(const QvEntryOutputSpec *spec, gsize *n);
 

@@ -291,14 +291,120 @@ static void forbidden(int what)
   }
 }
 
-static void test_filter(void)
+/* Valgrind has system calls and memory of its own, which the filter and the limits would meet. */
+static gboolean under_valgrind(void)
 {
-  /* Valgrind has system calls of its own, which the filter would meet. */
   const char *preload = g_getenv("LD_PRELOAD");
-  if (preload != NULL && strstr(preload, "vgpreload") != NULL) {
-    g_test_skip("cannot run under valgrind");
+  if (preload == NULL || strstr(preload, "vgpreload") == NULL)
+    return FALSE;
+  g_test_skip("cannot run under valgrind");
+  return TRUE;
+}
+
+/* Exit status of a child behind its limits; 0: each of them bites. */
+static int try_limits(void)
+{
+  if (!qv_unpack_limits_enter(NULL))
+    return 1;
+  if (getuid() == 0 || geteuid() == 0 || setuid(0) == 0)
+    return 2;
+#if !defined(__SANITIZE_ADDRESS__)
+  if (mmap(NULL, QV_UNPACK_MEMORY_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED)
+    return 3;
+#endif
+  pid_t pid = fork();
+  if (pid == 0)
+    _exit(0);
+  if (pid > 0)
+    return 4;
+  int file = memfd_create("x", 0);
+  signal(SIGXFSZ, SIG_IGN);
+  if (file >= 0 && write(file, "x", 1) == 1)
+    return 5;
+  if (open("/etc/shadow", O_RDONLY) >= 0)
+    return 6;
+  return 0;
+}
+
+static void test_limits(void)
+{
+  if (under_valgrind())
+    return;
+  if (geteuid() != 0) {
+    g_test_skip("needs root");
     return;
   }
+  pid_t pid = fork();
+  if (pid == 0)
+    _exit(try_limits());
+  int status;
+  g_assert_cmpint(waitpid(pid, &status, 0), ==, pid);
+  g_assert_true(WIFEXITED(status));
+  g_assert_cmpint(WEXITSTATUS(status), ==, 0);
+}
+
+/* The line NAME of a process's status, waited for: the process sets itself up. */
+static char *status_line(GPid pid, const char *name)
+{
+  g_autofree char *path = g_strdup_printf("/proc/%d/status", pid);
+  g_autofree char *text = NULL, *head = g_strdup_printf("\n%s:", name);
+  g_assert_true(g_file_get_contents(path, &text, NULL, NULL));
+  const char *at = strstr(text, head);
+  g_assert_nonnull(at);
+  at += strlen(head);
+  return g_strstrip(g_strndup(at, strcspn(at, "\n")));
+}
+
+/* As it waits for the guest's first byte: nobody, without capabilities, behind its filter, with its descriptors alone. */
+static void test_holds_nothing(void)
+{
+  if (geteuid() != 0) {
+    g_test_skip("needs root");
+    return;
+  }
+  Process process = start();
+  gint64 end = g_get_monotonic_time() + 60 * G_USEC_PER_SEC;
+  for (;;) {
+    g_autofree char *seccomp = status_line(process.pid, "Seccomp");
+    if (strcmp(seccomp, "2") == 0)
+      break;
+    g_assert_cmpint(g_get_monotonic_time(), <, end);
+    g_usleep(10000);
+  }
+  static const char *const want[][2] = {{"CapPrm", "0000000000000000"}, {"CapEff", "0000000000000000"}, {"NoNewPrivs", "1"},
+                                        {"Uid", "65534\t65534\t65534\t65534"}, {"Groups", ""}};
+  for (gsize i = 0; i < G_N_ELEMENTS(want); i++) {
+    g_autofree char *line = status_line(process.pid, want[i][0]);
+    g_assert_cmpstr(line, ==, want[i][1]);
+  }
+  g_autofree char *path = g_strdup_printf("/proc/%d/fd", process.pid);
+  g_autoptr(GDir) folder = g_dir_open(path, 0, NULL);
+  const char *name;
+  g_assert_nonnull(folder);
+  while ((name = g_dir_read_name(folder)) != NULL)
+    g_assert_cmpint(g_ascii_strtoll(name, NULL, 10), <=, QV_UNPACK_GUEST_FD);
+  shutdown(process.guest, SHUT_RDWR);
+  Outcome outcome = finish(&process);
+  g_assert_cmpint(outcome.verdict, ==, QV_UNPACK_CUT);
+}
+
+static void test_end_texts(void)
+{
+  static const struct {
+    int status;
+    const char *word;
+  } CASES[] = {{SIGSYS, "system calls"}, {SIGXCPU, "processor time"}, {SIGKILL, "from outside"}, {SIGTRAP, "memory"},
+               {SIGSEGV, "crashed with signal 11"}, {SIGABRT, "crashed with signal 6"}, {1 << 8, "status 1"}};
+  for (gsize i = 0; i < G_N_ELEMENTS(CASES); i++) {
+    g_autofree char *text = qv_unpack_end_text(CASES[i].status);
+    g_assert_nonnull(strstr(text, CASES[i].word));
+  }
+}
+
+static void test_filter(void)
+{
+  if (under_valgrind())
+    return;
   for (int what = 0; what <= DO_N; what++) {
     pid_t pid = fork();
     if (pid == 0) {
@@ -335,5 +441,8 @@ int main(int argc, char **argv)
   g_test_add_func("/unpack/altered", test_altered);
   g_test_add_func("/unpack/noise", test_noise);
   g_test_add_func("/unpack/filter", test_filter);
+  g_test_add_func("/unpack/limits", test_limits);
+  g_test_add_func("/unpack/holds-nothing", test_holds_nothing);
+  g_test_add_func("/unpack/end-texts", test_end_texts);
   return g_test_run();
 }
