@@ -9,7 +9,7 @@
 #include "cli/run_options.h"
 #include "cli/verb.h"
 
-enum { WAITING_MAX = 1000, ENDED_MAX = 20, DRAIN_POLL_MS = 500 };
+enum { WAITING_MAX = 200, ENDED_MAX = 20, DRAIN_POLL_MS = 500 };
 
 static void print_text(GString *text)
 {
@@ -66,6 +66,9 @@ int qv_verb_ps(int argc, char **argv)
       GString *text = g_string_new(NULL);
       qv_pool_jobs_text(view, ended, bare, text);
       print_text(text);
+      if (view->queue->waiting + view->queue->prioritised + view->queue->delayed > WAITING_MAX)
+        qv_complain("%" G_GINT64_FORMAT " more jobs wait",
+                    view->queue->waiting + view->queue->prioritised + view->queue->delayed - WAITING_MAX);
     }
   } else {
     status = qv_fail(error);

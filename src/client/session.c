@@ -202,6 +202,18 @@ static void on_data(const QvReply *reply, const GError *error, gpointer user)
   qv_call_finish(&data->call, error);
 }
 
+typedef struct {
+  QvCall call;
+  gint64 bytes;
+} LengthCall;
+
+static void on_length(const QvReply *reply, const GError *error, gpointer user)
+{
+  LengthCall *length = user;
+  length->bytes = reply != NULL ? qv_reply_int(reply, 0) : 0;
+  qv_call_finish(&length->call, error);
+}
+
 static QvTicket *ticket_verify(QuavonClient *client, const char *job_id, const char *text, gsize len, GError **error)
 {
   json_t *body = NULL;
@@ -246,8 +258,18 @@ QvTicket *qv_session_ticket(QuavonClient *client, const char *job_id, GError **e
   }
   g_autofree char *hash = g_strdup_printf("%s:%s:%s", client->prefix, QV_WORKER_QUEUE, job_id);
   DataCall data = { 0 };
-  qv_conn_sendl(client->conn, QV_SEND_AGAIN, QV_CALL_DEADLINE_MS, on_data, &data, "HGET", hash, "data", NULL);
-  gboolean answered = qv_session_wait(client, &data.call, error);
+  LengthCall length = { 0 };
+  qv_conn_sendl(client->conn, QV_SEND_AGAIN, QV_CALL_DEADLINE_MS, on_length, &length, "HSTRLEN", hash, "data", NULL);
+  gboolean answered = qv_session_wait(client, &length.call, error);
+  if (answered && length.bytes > QV_JOB_JSON_BYTES_MAX) {
+    g_set_error(error, QV_ERROR, QV_ERROR_AUTH, "job %s is not one of ours: its data has %" G_GINT64_FORMAT " bytes", job_id,
+                length.bytes);
+    return NULL;
+  }
+  if (answered) {
+    qv_conn_sendl(client->conn, QV_SEND_AGAIN, QV_CALL_DEADLINE_MS, on_data, &data, "HGET", hash, "data", NULL);
+    answered = qv_session_wait(client, &data.call, error);
+  }
   g_autofree char *text = data.text;
   if (!answered)
     return NULL;

@@ -122,6 +122,10 @@ static void test_ps(Fixture *f, gconstpointer data)
   expect_json(json, "jobs/1/runnerId", "\"runner-7\"");
   expect_json(json, "jobs/2", NULL);
   g_free(quavon(f, 64, WORDS("ps", "more")));
+  /* Data that no job may have is not even read. */
+  g_free(qv_test_valkey_cli(f->valkey, "EVAL", "return redis.call('HSET', KEYS[1], 'data', string.rep('x', 4000000))", "1", hash, NULL));
+  g_autofree char *after = quavon(f, 0, WORDS("ps"));
+  g_assert_null(strstr(after, "acme"));
 }
 
 static void on_put(const GError *error, gpointer user)

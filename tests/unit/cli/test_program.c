@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "../client/tree.h"
+#include "cli/verb.h"
 
 typedef struct {
   int status;
@@ -50,16 +51,20 @@ static Ended quavon(const char *setting, const char *const *words)
 
 static void test_help(void)
 {
-  static const char *const verbs[] = { "run", "wait", "result", "cancel", "keygen", "snapshot", "images", "help",
-                                       "version" };
   g_auto(Ended) all = QUAVON("help");
   g_assert_cmpint(all.status, ==, 0);
-  for (guint i = 0; i < G_N_ELEMENTS(verbs); i++) {
-    g_assert_nonnull(strstr(all.out, verbs[i]));
-    g_auto(Ended) one = QUAVON("help", verbs[i]);
+  g_autofree char *man_path = g_build_filename(g_getenv("QUAVON_SOURCE_ROOT"), "man", "quavon.1.scd", NULL);
+  g_autofree char *man = NULL;
+  g_assert_true(g_file_get_contents(man_path, &man, NULL, NULL));
+  for (const QvVerb *verb = qv_verbs; verb->name != NULL; verb++) {
+    g_assert_nonnull(strstr(all.out, verb->name));
+    g_auto(Ended) one = QUAVON("help", verb->name);
     g_assert_cmpint(one.status, ==, 0);
-    g_autofree char *usage = g_strconcat("quavon ", verbs[i], NULL);
+    g_autofree char *usage = g_strconcat("quavon ", verb->name, NULL);
     g_assert_nonnull(strstr(one.out, usage));
+    g_autofree char *synopsis = g_strconcat("*quavon ", verb->name, "*", NULL);
+    if (strstr(man, synopsis) == NULL)
+      g_error("quavon(1) has no %s", usage);
   }
   g_auto(Ended) version = QUAVON("--version");
   g_assert_cmpstr(version.out, ==, "quavon " QV_VERSION "\n");
