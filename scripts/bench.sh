@@ -3,7 +3,7 @@
 # bench.sh [RUNS]: what a job costs from its command line to its verified result, and what a snapshot costs. Figures
 # of one machine at one moment, to compare with the same machine's: nothing asserts them. Where another
 # program does the same work it is measured in turn with ours, and the ratio of the medians is given. Writes
-# build/bench.json.
+# build/bench.json. The egress proxy's part is bench/egress.py.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 runs=${1:-10}
@@ -11,6 +11,8 @@ quavon=$PWD/build/release/src/cli/quavon
 if [ "$(id -u)" -ne 0 ]; then echo "bench: needs root" >&2; exit 77; fi
 for variable in $(compgen -e | grep -E '^(QUAVON|VALKEY)_'); do unset "$variable"; done
 
+scripts/install-deps.sh --bench
+ninja -C build/release bench/egress_load >/dev/null
 scripts/test-image.sh >/dev/null
 export QUAVON_SANDBOX_IMAGES_FILE=$PWD/build/test-images/images.lock.json
 work=$(mktemp -d /tmp/qv-bench.XXXXXX)
@@ -70,3 +72,5 @@ for name, sides in series.items():
         figures[name]["ratio"] = round(figures[name]["ours"]["median"] / max(figures[name]["peer"]["median"], 1), 2)
 print(json.dumps({"unit": "ms", "runs": int(sys.argv[2]), "peer": "GNU tar, gzip -1", "figures": figures}, indent=1))
 END
+
+bench/egress.py

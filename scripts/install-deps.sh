@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# install-deps.sh [--build] [--check]
+# install-deps.sh [--build | --bench] [--check]
 #
 # Installs what scripts/packages.list names and this machine lacks, from the machine's own mirror. --build
-# leaves out what only the tests need; --check only says what is missing (exit 1 where something is).
+# leaves out what only the tests need, --bench adds the peers that benchmarks compare with; --check only says what is missing (exit 1 where something is).
 #
 # A good guest: sources, pins and package lists live in a private folder that is removed at the end; no service
 # is started or enabled; nothing that is installed is removed, and no named package is upgraded.
@@ -13,12 +13,14 @@ here=$(cd "$(dirname "$0")" && pwd)
 work=
 saved_policy=
 build_only=
+bench_too=
 check_only=
 for option in "$@"; do
   case $option in
   --build) build_only=yes ;;
+  --bench) bench_too=yes ;;
   --check) check_only=yes ;;
-  *) echo "install-deps: unknown option '$option' (--build, --check)" >&2; exit 64 ;;
+  *) echo "install-deps: unknown option '$option' (--build, --bench, --check)" >&2; exit 64 ;;
   esac
 done
 
@@ -48,6 +50,7 @@ docker_part() {
 missing() {
   grep -v '^#' "$here/packages.list" | while read -r package user origin reason; do
     if [ "$user" = test ] && [ -n "$build_only" ]; then continue; fi
+    if [ "$user" = bench ] && [ -z "$bench_too" ]; then continue; fi
     case $origin in
     node | npm) command -v "$origin" >/dev/null 2>&1 || echo "$package stable" ;;
     # An engine that is there, from wherever, is not replaced; neither are the parts that it brought.
@@ -151,7 +154,9 @@ apt update >&2
 forbid_services
 # shellcheck disable=SC2086
 DEBIAN_FRONTEND=noninteractive apt install --no-install-recommends --no-remove --no-upgrade $names >&2
-case $wanted in *valkey-server*) disable_service valkey-server ;; esac
+for service in valkey-server tinyproxy squid; do
+  case $wanted in *"$service"*) disable_service "$service" ;; esac
+done
 case $wanted in *docker.io*)
   disable_service docker
   disable_service containerd

@@ -78,10 +78,8 @@ static void on_confirmed(const QvReply *reply, const GError *error, gpointer use
 {
   Question *question = user;
   QvReason why;
-  if (error != NULL) {
-    qv_tokens_no_answer(question->proxy->tokens, question->hash);
-    return;
-  }
+  if (error != NULL)
+    return; /* no answer confirms nothing */
   g_autoptr(GBytes) text = qv_reply_text(reply) != NULL ? g_bytes_new(reply->text, reply->len) : NULL;
   qv_tokens_answer(question->proxy->tokens, question->hash, text, FALSE, question->asked_ms, qv_clock_mono_ms(), qv_clock_unix_ms(),
                    &why);

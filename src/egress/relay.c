@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 enum { KEPT_MAX = 64 };
@@ -120,9 +119,6 @@ QvWayState qv_way_pump(QvWay *way, QvSide *in, QvSide *out, guint64 *moved)
   }
   if (way->held == 0)
     give_back(way);
-  if (way->ended && way->held == 0 && !way->shut) {
-    shutdown(out->fd, SHUT_WR);
-    way->shut = TRUE;
-  }
+  way->done = way->ended && way->held == 0;
   return QV_WAY_WAITS;
 }

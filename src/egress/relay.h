@@ -8,7 +8,7 @@
 
 enum {
   QV_WAY_HELD_BYTES_MAX = 128 * 1024, /* a way; two ways a tunnel */
-  QV_WAY_TURN_BYTES = 1024 * 1024,    /* then others have their turn */
+  QV_WAY_TURN_BYTES = 256 * 1024,     /* then others have their turn */
 };
 
 typedef struct QvPipe QvPipe;
@@ -24,7 +24,8 @@ typedef struct {
   QvPipe *pipe;
   guint held;     /* bytes in it */
   gboolean ended; /* the reading side has told its end */
-  gboolean shut;  /* and the writing side was told */
+  gboolean done;  /* and all that came before was written: the writing side may be told */
+  gboolean shut;  /* it was */
 } QvWay;
 
 typedef enum {

@@ -152,8 +152,6 @@ QvToken *qv_tokens_answer(QvTokens *tokens, const char *hash, GBytes *text, gboo
   QvToken *token = g_hash_table_lookup(tokens->by_hash, hash);
   const gint64 *revoked = g_hash_table_lookup(tokens->revoked, hash);
   *reason = QV_REASON_TOKEN_UNKNOWN;
-  if (token != NULL && !admit)
-    token->asking = FALSE;
   if (text == NULL || (revoked != NULL && *revoked > now_unix_ms) || (token != NULL && !take_text(token, text))) {
     if (token != NULL)
       end(tokens, token, QV_REASON_REVOKED);
@@ -172,13 +170,6 @@ QvToken *qv_tokens_answer(QvTokens *tokens, const char *hash, GBytes *text, gboo
   return token;
 }
 
-void qv_tokens_no_answer(QvTokens *tokens, const char *hash)
-{
-  QvToken *token = g_hash_table_lookup(tokens->by_hash, hash);
-  if (token != NULL)
-    token->asking = FALSE;
-}
-
 static void tick_token(QvTokens *tokens, QvToken *token, gint64 now_ms, gint64 now_unix_ms)
 {
   if (token->record->expires_at <= now_unix_ms) {
@@ -187,8 +178,8 @@ static void tick_token(QvTokens *tokens, QvToken *token, gint64 now_ms, gint64 n
   }
   if (now_ms - token->confirmed_ms >= QV_TOKEN_LEASE_MS && token->tunnels.length > 0)
     tokens->events.cut(token, QV_REASON_UNCONFIRMED, tokens->user);
-  if (!token->asking && now_ms - token->asked_ms >= QV_TOKEN_ASK_MS) {
-    token->asking = TRUE;
+  /* Also while an answer is awaited: a slow one must not hold up the next question. */
+  if (now_ms - token->asked_ms >= QV_TOKEN_ASK_MS) {
     token->asked_ms = now_ms;
     tokens->events.ask(token->hash, now_ms, tokens->user);
   }

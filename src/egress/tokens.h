@@ -34,7 +34,7 @@ typedef struct {
   /* tokens.c's own */
   GBytes *text;
   gint64 confirmed_ms, asked_ms;
-  gboolean asking, ended;
+  gboolean ended;
 } QvToken;
 
 typedef struct QvTokens QvTokens;
@@ -56,8 +56,6 @@ void qv_tokens_foreach(QvTokens *tokens, void (*func)(QvToken *token, gpointer u
  * known is made, and *REASON says why there is none where NULL is returned. What was revoked meanwhile stays revoked. */
 QvToken *qv_tokens_answer(QvTokens *tokens, const char *hash, GBytes *text, gboolean admit, gint64 asked_ms, gint64 now_ms,
                           gint64 now_unix_ms, QvReason *reason);
-/* The question was lost. */
-void qv_tokens_no_answer(QvTokens *tokens, const char *hash);
 /* The message of its revocation. */
 void qv_tokens_revoke(QvTokens *tokens, const char *hash, gint64 now_ms, gint64 now_unix_ms);
 /* Every QV_TOKEN_TICK_MS or later: ends, cuts and asks what is due. Time in which this was not called counts

@@ -182,6 +182,23 @@ void qv_tunnel_cut(QvTunnel *tunnel, QvReason why)
 
 /* ---- RELAY */
 
+/* The end of one way, while the other goes on. */
+static void tell_end(QvWay *way, QvSide *out)
+{
+  if (!way->done || way->shut)
+    return;
+  shutdown(out->fd, SHUT_WR);
+  way->shut = TRUE;
+}
+
+static void pass_on(QvTunnel *tunnel, gboolean more)
+{
+  tell_end(&tunnel->up, &tunnel->u);
+  tell_end(&tunnel->down, &tunnel->c);
+  if (more)
+    qv_loop_again(tunnel->proxy->loop, &tunnel->client);
+}
+
 static void relay(QvTunnel *tunnel)
 {
   QvOpening *opening = tunnel->opening;
@@ -211,12 +228,12 @@ static void relay(QvTunnel *tunnel)
     qv_tunnel_wait(tunnel, QV_WAIT_IDLE, tunnel->proxy->limits.idle_ms);
   if (went_up == QV_WAY_BROKEN || went_down == QV_WAY_BROKEN)
     qv_tunnel_cut(tunnel, QV_REASON_FAILED);
-  else if (tunnel->up.shut && tunnel->down.shut)
+  else if (tunnel->up.done && tunnel->down.done)
     qv_tunnel_cut(tunnel, QV_REASON_CLOSED);
   else if (tunnel->token->bytes > tunnel->proxy->limits.token_bytes)
     qv_tunnel_cut(tunnel, QV_REASON_BYTES);
-  else if (went_up == QV_WAY_MORE || went_down == QV_WAY_MORE)
-    qv_loop_again(tunnel->proxy->loop, &tunnel->client);
+  else
+    pass_on(tunnel, went_up == QV_WAY_MORE || went_down == QV_WAY_MORE);
 }
 
 /* ---- events */
