@@ -409,10 +409,12 @@ void qv_probe_init_environment(void)
   answer_environment("/proc/1/environ");
 }
 
-/* Every line of /proc/self/cgroup that is not the root: another container's id would be in it. */
+/* NONE: every line of /proc/self/cgroup names the root. OWN: each that does not names one and the same child of the root. A
+ * path of the host, or another container's, is its own answer. */
 void qv_probe_cgroup_paths(void)
 {
   static char text[16384];
+  char own[256] = "";
   if (qv_slurp("/proc/self/cgroup", text, sizeof text) < 0) {
     qv_answer_error(errno);
     return;
@@ -420,11 +422,15 @@ void qv_probe_cgroup_paths(void)
   for (char *at = text; *at != '\0'; at += strcspn(at, "\n") + (strchr(at, '\n') != NULL)) {
     char *path = strchr(at, ':');
     path = path != NULL ? strchr(path + 1, ':') : NULL;
-    if (path != NULL && strncmp(path, ":/\n", 3) != 0) {
-      path[1 + strcspn(path + 1, "\n")] = '\0';
-      qv_answer(path + 1);
+    char shown[256];
+    if (path == NULL || strncmp(path, ":/\n", 3) == 0)
+      continue;
+    snprintf(shown, sizeof shown, "%.*s", (int)strcspn(path + 1, "\n"), path + 1);
+    if (strchr(shown + 1, '/') != NULL || (own[0] != '\0' && strcmp(own, shown) != 0)) {
+      qv_answer(shown);
       return;
     }
+    snprintf(own, sizeof own, "%s", shown);
   }
-  qv_answer("NONE");
+  qv_answer(own[0] != '\0' ? "OWN" : "NONE");
 }
