@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A setup step's way to the proxy through a real sandbox, and its end: by setup's end, by the job
+ * process's, by the runner's, and with Valkey away. The proxy is a fake that never cuts anything:
+ * whatever ends was ended by the runner. */
+#include <glib.h>
+#include <glib/gstdio.h>
+#include <signal.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "fake_proxy.h"
+#include "world.h"
+
+#define REGISTRIES "QUAVON_SANDBOX_REGISTRIES=good.example,refused.example:8443"
+
+/* In setup: a tunnel through the forwarder to argv[1], then what argv[2] says: ping, hold it, or wait for its end. */
+#define DIALLER \
+  "import os, socket, sys, time\n" \
+  "port = int(os.environ['HTTP_PROXY'].rsplit(':', 1)[1])\n" \
+  "s = socket.create_connection(('127.0.0.1', port))\n" \
+  "s.sendall(b'CONNECT %s HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n' % sys.argv[1].encode())\n" \
+  "f = s.makefile('rb')\n" \
+  "status = f.readline().decode().strip()\n" \
+  "print(status, flush=True)\n" \
+  "while f.readline().strip(): pass\n" \
+  "if sys.argv[2] == 'ping':\n" \
+  "  s.sendall(b'ping\\n'); print(f.readline().decode().strip())\n" \
+  "if sys.argv[2] == 'wait': f.read()\n" \
+  "while sys.argv[2] == 'hold':\n" \
+  "  s.sendall(b'x'); time.sleep(0.05)\n"
+
+/* In the run step: everything that might be a way out must fail, each with a line of its own. */
+#define PROBE \
+  "import os, socket, glob\n" \
+  "def tcp(name, host, port):\n" \
+  "  try:\n" \
+  "    socket.create_connection((host, port), 3); print(name, 'OPEN')\n" \
+  "  except OSError as e: print(name, 'closed')\n" \
+  "def unix(name, path):\n" \
+  "  s = socket.socket(socket.AF_UNIX); s.settimeout(3)\n" \
+  "  try:\n" \
+  "    s.connect(path)\n" \
+  "    s.sendall(b'CONNECT good.example:443 HTTP/1.1\\r\\n\\r\\n')\n" \
+  "    print(name, 'OPEN' if s.recv(1) else 'closed')\n" \
+  "  except OSError: print(name, 'closed')\n" \
+  "unix('socket', '/run/quavon/egress.sock')\n" \
+  "for p in open('port').read().split(): tcp('forwarder', '127.0.0.1', int(p))\n" \
+  "try:\n" \
+  "  socket.getaddrinfo('good.example', 443); print('name OPEN')\n" \
+  "except OSError: print('name closed')\n" \
+  "for a in %s: tcp('host', a, 22); tcp('host', a, 443)\n" \
+  "tcp('metadata', '169.254.169.254', 80)\n" \
+  "print('proxy', [n for n in os.environ if 'proxy' in n.lower()])\n" \
+  "print('routes', len(open('/proc/net/route').readlines()) - 1)\n"
+
+static World *world;
+static FakeProxy *proxy;
+
+static void start(void)
+{
+  g_autofree char *address = g_strconcat("QUAVON_SANDBOX_EGRESS_PROXY=", fake_proxy_path(proxy), NULL);
+  const char *extra[] = {REGISTRIES, address, NULL};
+  world_start(world, extra);
+}
+
+/* SETUP is a shell script that has the dialler as `dial HOST:PORT WHAT`. */
+static QvJob *egress_job(const char *setup, const char *run)
+{
+  QvJob *job = world_job(world, run);
+  const char *files[] = {"dial.py", DIALLER, NULL};
+  g_autoptr(GBytes) plain = world_snapshot(files);
+  world_put_base(world, job, plain);
+  g_autofree char *script = g_strconcat("dial() { python3 dial.py \"$@\"; }\n", setup, NULL);
+  const char *argv[] = {"/bin/sh", "-c", script, NULL};
+  job->setup = g_new0(QvStep, 1);
+  *job->setup = (QvStep){.name = g_strdup("setup"), .argv = g_strdupv((char **)argv)};
+  g_strfreev(job->egress);
+  job->egress = g_strdupv((char *[]){(char *)"good.example:443", NULL});
+  return job;
+}
+
+static char *host_addresses(void)
+{
+  g_autofree char *out = NULL;
+  g_assert_true(g_spawn_command_line_sync("hostname -I", &out, NULL, NULL, NULL));
+  g_auto(GStrv) words = g_strsplit(g_strstrip(out), " ", -1);
+  g_autoptr(GString) list = g_string_new("[");
+  for (char **word = words; *word != NULL; word++)
+    g_string_append_printf(list, "'%s',", *word);
+  return g_strconcat(list->str, "]", NULL);
+}
+
+static char *token_key(void)
+{
+  g_autofree char *hash = fake_proxy_token_hash(proxy);
+  return g_strconcat("quavon-sandbox:egress:", hash, NULL);
+}
+
+static guint notes_n(void)
+{
+  g_autofree char *folder = g_build_filename(world->state_dir, "tokens", NULL);
+  g_autoptr(GDir) dir = g_dir_open(folder, 0, NULL);
+  guint n = 0;
+  while (dir != NULL && g_dir_read_name(dir) != NULL)
+    n++;
+  return n;
+}
+
+#define AWAIT(condition) \
+  do { \
+    gint64 end_ = qv_clock_mono_ms() + WORLD_DEADLINE_MS; \
+    while (!(condition)) { \
+      if (qv_clock_mono_ms() > end_) \
+        g_error("%s:%d: waited in vain for: %s", __FILE__, __LINE__, #condition); \
+      g_usleep(10000); \
+    } \
+  } while (0)
+
+static void expect_nothing_left(void)
+{
+  g_autofree char *key = token_key();
+  AWAIT(!world_key_exists(world, key));
+  AWAIT(notes_n() == 0);
+  AWAIT(fake_proxy_open_n(proxy) == 0);
+  g_autofree char *sockets = g_build_filename(world->state_dir, "egress", NULL);
+  g_autoptr(GDir) dir = g_dir_open(sockets, 0, NULL);
+  g_assert_nonnull(dir);
+  g_assert_null(g_dir_read_name(dir));
+  world_expect_clean(world);
+}
+
+static void test_way(void)
+{
+  g_autofree char *addresses = host_addresses(), *probe = g_strdup_printf(PROBE, addresses);
+  g_autofree char *run = g_strdup_printf("cat > probe.py <<'EOF'\n%sEOF\nsleep 1; python3 probe.py", probe);
+  g_autoptr(QvJob) job = egress_job(
+                                    "echo ${HTTP_PROXY##*:} > port; dial good.example:443 ping; dial refused.example:8443 none;"
+                                    "grep -c . /proc/self/environ; env | grep -ci token; ls -ln /run/quavon | tail -1", run);
+  char sha256[65];
+  world_add(world, job, sha256);
+  g_autoptr(QvResult) result = world_result(world, job, sha256);
+  g_autofree char *setup = world_payload_log(world, job, result, -1);
+  g_test_message("%s", setup);
+  g_assert_true(g_str_has_prefix(setup, "HTTP/1.1 200 OK\nping\nquavon: refused.example:8443 refused: not_listed: no\nHTTP/1.1 403 Forbidden\n"));
+  g_autofree char *log = world_payload_log(world, job, result, 0);
+  g_test_message("%s", log);
+  g_assert_null(strstr(log, "OPEN"));
+  g_assert_nonnull(strstr(log, "socket closed\nforwarder closed\nname closed\nhost closed\n"));
+  g_assert_nonnull(strstr(log, "metadata closed\nproxy []\nroutes 0\n"));
+  g_assert_null(qv_code_text(result->code));
+  g_assert_false(result->has_egress); /* this proxy gives no account */
+  expect_nothing_left();
+  g_autofree char *hash = fake_proxy_token_hash(proxy), *all = world_log(world);
+  g_assert_cmpuint(strlen(hash), ==, 64);
+  g_assert_null(strstr(all, hash));
+}
+
+/* What holds a tunnel in the background is cut when setup ends, long before the run step does. */
+static void test_background(void)
+{
+  guint seen = fake_proxy_seen_n(proxy);
+  g_autoptr(QvJob) job =
+    egress_job("setsid python3 dial.py good.example:443 hold > held 2>&1 &\nwhile ! grep -q 200 held; do sleep 0.1; done",
+               "while :; do sleep 1; done");
+  char sha256[65];
+  world_add(world, job, sha256);
+  AWAIT(fake_proxy_seen_n(proxy) == seen + 1);
+  AWAIT(fake_proxy_open_n(proxy) == 0);
+  g_autofree char *key = token_key();
+  AWAIT(!world_key_exists(world, key));
+  world_await_state(world, job->job_id, QV_JOB_ACTIVE);
+  GPid process = world_child(world->runner, "job");
+  g_assert_cmpint(process, !=, 0); /* the run step goes on */
+  kill(process, SIGKILL);
+  g_autoptr(QvResult) result = world_result(world, job, sha256);
+  g_assert_cmpstr(qv_code_text(result->code), ==, "sandbox_lost");
+  expect_nothing_left();
+}
+
+static QvJob *holding_job(char sha256[65])
+{
+  QvJob *job = egress_job("dial good.example:443 hold", "true");
+  world_add(world, job, sha256);
+  AWAIT(fake_proxy_open_n(proxy) == 1);
+  g_autofree char *key = token_key();
+  g_assert_true(world_key_exists(world, key));
+  g_assert_cmpuint(notes_n(), ==, 1);
+  return job;
+}
+
+static void test_job_process_killed(void)
+{
+  char sha256[65];
+  g_autoptr(QvJob) job = holding_job(sha256);
+  kill(world_child(world->runner, "job"), SIGKILL);
+  g_autoptr(QvResult) result = world_result(world, job, sha256);
+  g_assert_cmpstr(qv_code_text(result->code), ==, "sandbox_lost");
+  expect_nothing_left();
+}
+
+/* The token has minutes to live: what takes it back is the next start. */
+static void test_runner_killed(void)
+{
+  char sha256[65];
+  g_autoptr(QvJob) job = holding_job(sha256);
+  g_assert_cmpint(world_stop(world, SIGKILL), ==, 128 + SIGKILL);
+  AWAIT(fake_proxy_open_n(proxy) == 0); /* the job process has seen it */
+  g_autofree char *key = token_key();
+  g_assert_true(world_key_exists(world, key));
+  start();
+  expect_nothing_left();
+  world_await_log(world, "egress tokens of an earlier run are taken back");
+}
+
+/* The tunnel is cut although nothing can be told to Valkey, and the token goes when it is back. */
+static void test_valkey_away(void)
+{
+  char sha256[65];
+  g_autoptr(QvJob) job = egress_job(
+                                    "setsid python3 dial.py good.example:443 hold > held 2>&1 &\n"
+                                    "while ! grep -q 200 held; do sleep 0.1; done; dial good.example:443 wait", "true");
+  world_add(world, job, sha256);
+  AWAIT(fake_proxy_open_n(proxy) == 2);
+  kill(qv_test_valkey_pid(world->valkey), SIGSTOP);
+  fake_proxy_end_newest(proxy);
+  AWAIT(fake_proxy_open_n(proxy) == 0);
+  kill(qv_test_valkey_pid(world->valkey), SIGCONT);
+  g_autoptr(QvResult) result = world_result(world, job, sha256);
+  g_assert_null(qv_code_text(result->code));
+  expect_nothing_left();
+}
+
+/* The proxy's account reaches the signed result; one that is about another token or is nonsense does not. */
+static void test_usage(void)
+{
+  guint seen = fake_proxy_seen_n(proxy);
+  char sha256[65];
+  g_autoptr(QvJob) job = egress_job("dial good.example:443 wait", "true");
+  world_add(world, job, sha256);
+  AWAIT(fake_proxy_seen_n(proxy) == seen + 1);
+  g_autofree char *hash = fake_proxy_token_hash(proxy);
+  g_autofree char *other = g_strnfill(64, 'a');
+#define ROW "[{\"host\":\"good.example:443\",\"connections\":%d,\"bytesUp\":5,\"bytesDown\":6,\"refused\":0}]"
+  g_autofree char *nonsense = g_strdup_printf("{\"v\":1,\"token\":\"%s\",\"hosts\":7}", hash);
+  g_autofree char *stranger = g_strdup_printf("{\"v\":1,\"token\":\"%s\",\"hosts\":" ROW "}", other, 9);
+  g_autofree char *ours = g_strdup_printf("{\"v\":1,\"token\":\"%s\",\"hosts\":" ROW "}", hash, 3);
+  const char *messages[] = {nonsense, stranger, ours, nonsense};
+  for (gsize i = 0; i < G_N_ELEMENTS(messages); i++)
+    g_free(qv_test_valkey_cli(world->valkey, "PUBLISH", "quavon-sandbox:egress-usage", messages[i], NULL));
+  fake_proxy_end_newest(proxy);
+  g_autoptr(QvResult) result = world_result(world, job, sha256);
+  g_assert_null(qv_code_text(result->code));
+  g_assert_true(result->has_egress);
+  g_assert_cmpuint(result->egress_n, ==, 1);
+  g_assert_cmpstr(result->egress[0].host, ==, "good.example:443");
+  g_assert_cmpint(result->egress[0].connections, ==, 3);
+  g_assert_true(world_log_has(world, "an egress account is ignored"));
+  expect_nothing_left();
+}
+
+static void test_not_allowed(void)
+{
+  world->keeps_input = TRUE;
+  g_autoptr(QvJob) job = egress_job("true", "true");
+  g_strfreev(job->egress);
+  job->egress = g_strdupv((char *[]){(char *)"good.example:443", (char *)"refused.example:443", NULL});
+  world_expect_failed(world, job, "rejected: egress_not_allowed");
+  g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
+  /* Without registries there is no egress at all. */
+  world_start(world, NULL);
+  g_autoptr(QvJob) again = egress_job("true", "true");
+  world_expect_failed(world, again, "rejected: egress_not_allowed");
+  g_assert_cmpuint(notes_n(), ==, 0);
+}
+
+int main(int argc, char **argv)
+{
+  g_test_init(&argc, &argv, NULL);
+  world = world_new(QV_TEST_VALKEY_PERSIST);
+  if (world == NULL)
+    return 77;
+  proxy = fake_proxy_start(world->dir);
+  start();
+  g_test_add_func("/egress/way", test_way);
+  g_test_add_func("/egress/background", test_background);
+  g_test_add_func("/egress/valkey-away", test_valkey_away);
+  g_test_add_func("/egress/usage", test_usage);
+  g_test_add_func("/egress/job-process-killed", test_job_process_killed);
+  g_test_add_func("/egress/runner-killed", test_runner_killed);
+  g_test_add_func("/egress/not-allowed", test_not_allowed);
+  int status = g_test_run();
+  if (status == 0 && world->runner != 0)
+    g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
+  g_clear_pointer(&proxy, fake_proxy_free);
+  g_clear_pointer(&world, world_free);
+  return status;
+}
