@@ -56,7 +56,7 @@ static gboolean sweep_sandboxes(const char *folder, GError **error)
   g_autofree char *program = qv_program_find("runner", "quavon-sandbox-runner", error);
   if (program == NULL)
     return FALSE;
-  g_auto(GStrv) environment = qv_keeper_environment(folder);
+  g_auto(GStrv) environment = qv_keeper_environment(folder, FALSE);
   const char *argv[] = { program, "--sweep", NULL };
   for (int i = 0; i < SWEEP_TRIES; i++, g_usleep(POLL_MS * 1000)) {
     int status = 0;
@@ -135,7 +135,7 @@ static gboolean make_folder(QvEmbedded *embedded, GError **error)
   return TRUE;
 }
 
-static gboolean spawn_keeper(QvEmbedded *embedded, GError **error)
+static gboolean spawn_keeper(QvEmbedded *embedded, gboolean egress, GError **error)
 {
   QV_AUTOFD int theirs = -1;
   int pair[2];
@@ -143,7 +143,8 @@ static gboolean spawn_keeper(QvEmbedded *embedded, GError **error)
     return FALSE;
   embedded->control_fd = pair[0];
   theirs = pair[1];
-  const char *argv[] = { "/proc/self/exe", "quavon", "_keeper", embedded->folder, NULL };
+  const char *argv[] = { "/proc/self/exe", "quavon", "_keeper", embedded->folder, egress ? QV_KEEPER_WITH_EGRESS : NULL,
+                         NULL };
   const int source_fds[] = { theirs, embedded->lock_fd };
   const int target_fds[] = { QV_KEEPER_CONTROL_FD, QV_KEEPER_LOCK_FD };
   GSpawnFlags flags = G_SPAWN_DO_NOT_REAP_CHILD | G_SPAWN_FILE_AND_ARGV_ZERO | G_SPAWN_STDOUT_TO_DEV_NULL;
@@ -177,13 +178,13 @@ const char *qv_embedded_trouble(QvEmbedded *embedded)
   return embedded->trouble;
 }
 
-QvEmbedded *qv_embedded_start(GError **error)
+QvEmbedded *qv_embedded_start(gboolean egress, GError **error)
 {
   qv_keeper_sweep();
   QvEmbedded *embedded = g_new0(QvEmbedded, 1);
   embedded->control_fd = embedded->lock_fd = -1;
   embedded->said = g_string_new(NULL);
-  if (!make_folder(embedded, error) || !spawn_keeper(embedded, error)) {
+  if (!make_folder(embedded, error) || !spawn_keeper(embedded, egress, error)) {
     qv_embedded_stop(embedded);
     return NULL;
   }

@@ -6,8 +6,9 @@
 
 typedef struct QvEmbedded QvEmbedded;
 
-/* Starts the keeper and waits until its Valkey serves. SYSTEM, with what is missing. Sweeps what earlier ones left. */
-QvEmbedded *qv_embedded_start(GError **error);
+/* Starts the keeper, with an egress proxy where EGRESS holds, and waits until its Valkey serves. SYSTEM, with what is
+ * missing. Sweeps what earlier ones left. */
+QvEmbedded *qv_embedded_start(gboolean egress, GError **error);
 
 /* "NAME=VALUE" settings for quavon_client_open. */
 const char *const *qv_embedded_settings(const QvEmbedded *embedded);

@@ -20,13 +20,15 @@
 #include "cli/verb.h"
 
 enum { VALKEY_START_MS = 60000, VALKEY_STOP_MS = 10000 };
+enum { EGRESS_START_MS = 60000, EGRESS_STOP_MS = 5000 };
 enum { RUNNER_STOP_MS = 15000, RUNNER_ALONE_MS = 2000 };
 enum { POLL_MS = 20, LOG_TAIL_BYTES = 2000 };
 
 typedef struct {
   const char *folder;
   GMainLoop *loop;
-  GPid valkey, runner; /* 0: does not run */
+  gboolean with_egress;
+  GPid valkey, runner, egress; /* 0: does not run */
   gboolean ready, runner_unclean;
 } Keeper;
 
@@ -78,19 +80,25 @@ static char *log_tail(const Keeper *keeper, const char *name)
 static void on_child_end(GPid pid, gint wait_status, gpointer data)
 {
   Keeper *keeper = data;
-  gboolean is_runner = pid == keeper->runner;
+  gboolean is_runner = pid == keeper->runner, is_egress = pid == keeper->egress;
   g_autoptr(GError) how = NULL;
   if (g_spawn_check_wait_status(wait_status, &how))
     g_set_error_literal(&how, QV_ERROR, QV_ERROR_SYSTEM, "it ended by itself");
-  g_autofree char *tail = log_tail(keeper, is_runner ? QV_KEEPER_RUNNER_LOG : "valkey.log");
+  g_autofree char *tail = log_tail(keeper, is_runner   ? QV_KEEPER_RUNNER_LOG
+                                           : is_egress ? QV_KEEPER_EGRESS_LOG
+                                                       : "valkey.log");
   if (is_runner) {
     keeper->runner = 0;
     keeper->runner_unclean = TRUE;
+  } else if (is_egress) {
+    keeper->egress = 0;
   } else {
     keeper->valkey = 0;
   }
   if (g_main_loop_is_running(keeper->loop))
-    say(QV_KEEPER_FAILED "%s: %s%s\n", is_runner ? "the runner" : "the private valkey-server", how->message, tail);
+    say(QV_KEEPER_FAILED "%s: %s%s\n", is_runner   ? "the runner"
+                                      : is_egress ? "the private egress proxy"
+                                                  : "the private valkey-server", how->message, tail);
   g_main_loop_quit(keeper->loop);
 }
 
@@ -136,12 +144,39 @@ static gboolean start_valkey(Keeper *keeper, GError **error)
   return FALSE;
 }
 
+/* Before the runner: its first job may come at once. */
+static gboolean start_egress(Keeper *keeper, GError **error)
+{
+  if (!keeper->with_egress)
+    return TRUE;
+  g_autofree char *program = qv_program_find("egress", "quavon-sandbox-egress", error);
+  if (program == NULL)
+    return FALSE;
+  g_autofree char *socket = g_build_filename(keeper->folder, QV_KEEPER_EGRESS_SOCKET, NULL);
+  g_auto(GStrv) environment = qv_keeper_egress_environment(keeper->folder);
+  const char *argv[] = { program, NULL };
+  if (!spawn(keeper, argv, environment, QV_KEEPER_EGRESS_LOG, &keeper->egress, error))
+    return FALSE;
+  for (gint64 until_ms = qv_clock_mono_ms() + EGRESS_START_MS; qv_clock_mono_ms() < until_ms; g_usleep(POLL_MS * 1000)) {
+    int status = 0;
+    if (qv_keeper_listens(socket))
+      return TRUE;
+    if (waitpid(keeper->egress, &status, WNOHANG) == keeper->egress) {
+      keeper->egress = 0;
+      break;
+    }
+  }
+  g_autofree char *tail = log_tail(keeper, QV_KEEPER_EGRESS_LOG);
+  g_set_error(error, QV_ERROR, QV_ERROR_SYSTEM, "the private egress proxy did not start%s", tail);
+  return FALSE;
+}
+
 static gboolean start_runner(Keeper *keeper, GError **error)
 {
   g_autofree char *program = qv_program_find("runner", "quavon-sandbox-runner", error);
   if (program == NULL)
     return FALSE;
-  g_auto(GStrv) environment = qv_keeper_environment(keeper->folder);
+  g_auto(GStrv) environment = qv_keeper_environment(keeper->folder, keeper->with_egress);
   const char *argv[] = { program, NULL };
   return spawn(keeper, argv, environment, QV_KEEPER_RUNNER_LOG, &keeper->runner, error);
 }
@@ -173,7 +208,8 @@ static void serve(Keeper *keeper)
   for (guint i = 0; i < G_N_ELEMENTS(signals); i++)
     g_unix_signal_add(signals[i], on_signal, keeper);
   guint watches[] = { g_child_watch_add(keeper->valkey, on_child_end, keeper),
-                      g_child_watch_add(keeper->runner, on_child_end, keeper) };
+                      g_child_watch_add(keeper->runner, on_child_end, keeper),
+                      keeper->egress != 0 ? g_child_watch_add(keeper->egress, on_child_end, keeper) : 0 };
   say(QV_KEEPER_READY);
   g_main_loop_run(keeper->loop);
   /* From here on the children are waited for by hand. */
@@ -181,26 +217,31 @@ static void serve(Keeper *keeper)
     g_source_remove(watches[0]);
   if (keeper->runner != 0)
     g_source_remove(watches[1]);
+  if (keeper->egress != 0)
+    g_source_remove(watches[2]);
   g_main_loop_unref(keeper->loop);
 }
 
 int qv_verb_keeper(int argc, char **argv)
 {
-  if (argc != 2 || fcntl(QV_KEEPER_CONTROL_FD, F_GETFD) < 0 || fcntl(QV_KEEPER_LOCK_FD, F_GETFD) < 0)
+  gboolean with_egress = argc == 3 && strcmp(argv[2], QV_KEEPER_WITH_EGRESS) == 0;
+  if ((argc != 2 && !with_egress) || fcntl(QV_KEEPER_CONTROL_FD, F_GETFD) < 0 || fcntl(QV_KEEPER_LOCK_FD, F_GETFD) < 0)
     return QV_CLI_USAGE;
   qv_io_set_cloexec(QV_KEEPER_CONTROL_FD, TRUE);
   qv_io_set_cloexec(QV_KEEPER_LOCK_FD, TRUE);
   umask(077);
   setsid();
-  Keeper keeper = { .folder = argv[1] };
+  Keeper keeper = { .folder = argv[1], .with_egress = with_egress };
   g_autoptr(GError) error = NULL;
-  if (qv_keeper_files_make(keeper.folder, &error) && start_valkey(&keeper, &error) && start_runner(&keeper, &error))
+  if (qv_keeper_files_make(keeper.folder, &error) && start_valkey(&keeper, &error) && start_egress(&keeper, &error) &&
+      start_runner(&keeper, &error))
     serve(&keeper);
   else
     say(QV_KEEPER_FAILED "%s\n", error->message);
   /* The runner before the server: it hands back what it holds. */
   gint64 patience_ms = keeper.valkey != 0 ? RUNNER_STOP_MS : RUNNER_ALONE_MS;
   gboolean clean = end_child(&keeper.runner, patience_ms) && !keeper.runner_unclean;
+  end_child(&keeper.egress, EGRESS_STOP_MS);
   end_child(&keeper.valkey, VALKEY_STOP_MS);
   g_clear_error(&error);
   if (clean ? !qv_fd_remove_tree(keeper.folder, &error) : !qv_keeper_clean(keeper.folder, &error)) {

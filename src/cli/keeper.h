@@ -2,14 +2,15 @@
 /* The keeper: the process that owns what `quavon run` starts for itself.
  *
  *   quavon ──socketpair── keeper ─┬─ valkey-server   unix socket, shipped ACL, no disk
- *      └────── lock ────────┘     └─ quavon-sandbox-runner   backend runsc, state in the folder
+ *      └────── lock ────────┘     ├─ quavon-sandbox-runner   backend runsc, state in the folder
+ *                                 └─ quavon-sandbox-egress   for a job with egress: unix socket
  *
  * All lies in one private folder, /run/quavon-XXXXXX, whose file `lock` both hold (one open file description): as long as
  * one of them lives, nobody else touches the folder.
  *
- *   quavon ends, or is killed     the keeper reads the end of its socket: stops both, sweeps, removes
- *   runner or valkey is killed    the keeper sees it: says so to quavon, then the same
- *   the keeper is killed          both children get SIGKILL from the kernel; quavon reads the end of its socket,
+ *   quavon ends, or is killed     the keeper reads the end of its socket: stops them, sweeps, removes
+ *   one of the three is killed    the keeper sees it: says so to quavon, then the same
+ *   the keeper is killed          its children get SIGKILL from the kernel; quavon reads the end of its socket,
  *                                 sweeps and removes
  *   quavon and keeper are killed  the next `quavon run` finds the lock free: sweeps and removes
  *
@@ -29,7 +30,13 @@ enum { QV_KEEPER_CONTROL_FD = 3, QV_KEEPER_LOCK_FD = 4 };
 #define QV_KEEPER_KEY "pool.key"
 #define QV_KEEPER_WORKER_URL "worker.url"
 #define QV_KEEPER_RUNNER_URL "runner.url"
+#define QV_KEEPER_EGRESS_URL "egress.url"
+#define QV_KEEPER_EGRESS_SOCKET "egress.sock"
 #define QV_KEEPER_RUNNER_LOG "runner.log"
+#define QV_KEEPER_EGRESS_LOG "egress.log"
+
+/* The keeper's second argument where the job wants egress. */
+#define QV_KEEPER_WITH_EGRESS "egress"
 #define QV_KEEPER_STATE "state"
 
 /* Removes what is left in a folder whose owners have ended: sandboxes (by the runner's own sweep), then the folder. */

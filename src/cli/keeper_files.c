@@ -57,7 +57,7 @@ gboolean qv_keeper_files_make(const char *folder, GError **error)
   g_autofree char *state = g_build_filename(folder, QV_KEEPER_STATE, NULL);
   if (!make_user(folder, acl, "worker", "%WORKER_SHA256%", QV_KEEPER_WORKER_URL, error) ||
       !make_user(folder, acl, "sandbox", "%SANDBOX_SHA256%", QV_KEEPER_RUNNER_URL, error) ||
-      !make_user(folder, acl, "egress", "%EGRESS_SHA256%", NULL, error) ||
+      !make_user(folder, acl, "egress", "%EGRESS_SHA256%", QV_KEEPER_EGRESS_URL, error) ||
       !write_file(folder, "users.acl", acl->str, error))
     return FALSE;
   if (mkdir(state, 0700) != 0)
@@ -66,15 +66,25 @@ gboolean qv_keeper_files_make(const char *folder, GError **error)
   return key != NULL;
 }
 
-gboolean qv_keeper_answers(const char *socket_path)
+static int dial(const char *socket_path)
 {
   struct sockaddr_un address = { .sun_family = AF_UNIX };
   g_strlcpy(address.sun_path, socket_path, sizeof address.sun_path);
   QV_AUTOFD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof address) != 0)
-    return FALSE;
+  return fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof address) == 0 ? qv_io_steal(&fd) : -1;
+}
+
+gboolean qv_keeper_listens(const char *socket_path)
+{
+  QV_AUTOFD int fd = dial(socket_path);
+  return fd >= 0;
+}
+
+gboolean qv_keeper_answers(const char *socket_path)
+{
+  QV_AUTOFD int fd = dial(socket_path);
   char byte = '\0';
-  return qv_io_write_full(fd, "PING\r\n", 6) && read(fd, &byte, 1) == 1 && byte == '-'; /* NOAUTH */
+  return fd >= 0 && qv_io_write_full(fd, "PING\r\n", 6) && read(fd, &byte, 1) == 1 && byte == '-'; /* NOAUTH */
 }
 
 static char **with(char **environment, const char *name, const char *value)
@@ -105,8 +115,10 @@ static char **common(const char *folder)
   return with(environment, "QUAVON_SANDBOX_POOL", "default");
 }
 
-char **qv_keeper_environment(const char *folder)
+char **qv_keeper_environment(const char *folder, gboolean egress)
 {
+  static const char *const about_egress[] = { "QUAVON_SANDBOX_REGISTRIES", "QUAVON_SANDBOX_REGISTRIES_FILE",
+                                              "QUAVON_SANDBOX_EGRESS_PROXY" };
   char **environment = with_file(common(folder), "VALKEY_URL_FILE", folder, QV_KEEPER_RUNNER_URL);
   environment = with_file(environment, "QUAVON_SANDBOX_STATE_DIR", folder, QV_KEEPER_STATE);
   environment = with(environment, "QUAVON_SANDBOX_BACKEND", "runsc");
@@ -117,7 +129,20 @@ char **qv_keeper_environment(const char *folder)
     g_autofree char *images = g_path_get_dirname(lock);
     environment = with_file(environment, "QUAVON_SANDBOX_SMOKE_MEMORY", images, "smoke");
   }
+  for (guint i = 0; !egress && i < G_N_ELEMENTS(about_egress); i++)
+    environment = g_environ_unsetenv(environment, about_egress[i]);
+  if (egress)
+    environment = with_file(environment, "QUAVON_SANDBOX_EGRESS_PROXY", folder, QV_KEEPER_EGRESS_SOCKET);
   environment = with(environment, "QUAVON_SANDBOX_GRACE_MS", "0"); /* it is stopped when nobody waits any more */
+  return with(environment, "QUAVON_LOG_FORMAT", "text");
+}
+
+char **qv_keeper_egress_environment(const char *folder)
+{
+  char **environment = with_file(common(folder), "VALKEY_URL_FILE", folder, QV_KEEPER_EGRESS_URL);
+  g_autofree char *listen = g_strconcat("unix:", folder, "/" QV_KEEPER_EGRESS_SOCKET, NULL);
+  environment = with(environment, "QUAVON_EGRESS_LISTEN", listen);
+  environment = with(environment, "QUAVON_SANDBOX_GRACE_MS", "0");
   return with(environment, "QUAVON_LOG_FORMAT", "text");
 }
 

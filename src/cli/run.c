@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/config.h"
+#include "base/error.h"
 #include "base/limits.h"
 #include "cli/embedded.h"
 #include "client/image.h"
@@ -13,6 +14,7 @@
 #include "cli/run_options.h"
 #include "cli/verb.h"
 #include "cli/watch.h"
+#include "protocol/registries.h"
 
 /* Beside the command's own time: transfer, unpacking, setup, artefacts. */
 enum { WALL_EXTRA_MS = 300000 };
@@ -50,6 +52,8 @@ static QuavonJob *describe(const QvRunOptions *options, const QvConfig *config)
   }
   for (guint i = 0; options->artefacts != NULL && options->artefacts[i] != NULL; i++)
     quavon_job_add_artefact(job, options->artefacts[i]);
+  for (guint i = 0; options->egress != NULL && options->egress[i] != NULL; i++)
+    quavon_job_add_egress(job, options->egress[i]);
   set_limits(job, step, options, config);
   return job;
 }
@@ -108,6 +112,26 @@ static int run_with(const QvRunOptions *options, const QvConfig *config, QvEmbed
   return status;
 }
 
+/* Here the caller is the operator too: said before anything is started. */
+static gboolean registries_allow(const QvRunOptions *options, const QvConfig *config, GError **error)
+{
+  if (options->egress == NULL)
+    return TRUE;
+  g_autofree char *text = qv_config_registries(config, error);
+  g_autoptr(QvRegistries) registries = text != NULL ? qv_registries_parse(text, error) : NULL;
+  if (registries == NULL)
+    return FALSE;
+  for (guint i = 0; options->egress[i] != NULL; i++) {
+    if (qv_registries_find(registries, options->egress[i]) != NULL)
+      continue;
+    g_set_error(error, QV_ERROR, QV_ERROR_POLICY,
+                "--egress %s: QUAVON_SANDBOX_REGISTRIES does not list it; list what setup steps may ever reach, as in "
+                "QUAVON_SANDBOX_REGISTRIES=%s", options->egress[i], options->egress[i]);
+    return FALSE;
+  }
+  return TRUE;
+}
+
 static int run_embedded(const QvRunOptions *options, const QvConfig *config)
 {
   g_autoptr(GError) error = NULL;
@@ -120,11 +144,11 @@ static int run_embedded(const QvRunOptions *options, const QvConfig *config)
     return QV_CLI_NO_PERMISSION;
   }
   g_autofree char *digest = qv_image_current_digest(config, image, &error);
-  if (digest == NULL) {
+  if (digest == NULL || !registries_allow(options, config, &error)) {
     qv_complain("%s", error->message);
     return QV_CLI_CONFIG;
   }
-  QvEmbedded *embedded = qv_embedded_start(&error);
+  QvEmbedded *embedded = qv_embedded_start(options->egress != NULL, &error);
   if (embedded == NULL) {
     qv_complain("%s", error->message);
     return QV_CLI_SANDBOX;

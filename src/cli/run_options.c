@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/verb.h"
+#include "protocol/fields.h"
 
 /* Digits at the start, at most ten of them: -1 where there is none. */
 static gint64 take_digits(const char **text)
@@ -70,6 +71,7 @@ void qv_run_options_clear(QvRunOptions *options)
   g_free(options->tenant);
   g_strfreev(options->artefacts);
   g_strfreev(options->env);
+  g_strfreev(options->egress);
   g_strfreev(options->command);
   memset(options, 0, sizeof *options);
 }
@@ -79,6 +81,20 @@ static gboolean check_env(char **env)
   for (guint i = 0; env != NULL && env[i] != NULL; i++) {
     const char *equals = strchr(env[i], '=');
     if (equals == NULL || equals == env[i])
+      return FALSE;
+  }
+  return TRUE;
+}
+
+/* "name" or "name:port", to the form of a job: port 443 where none is named, lower-case. */
+static gboolean take_egress(char **egress)
+{
+  for (guint i = 0; egress != NULL && egress[i] != NULL; i++) {
+    char *lower = g_ascii_strdown(egress[i], -1);
+    g_free(egress[i]);
+    egress[i] = strchr(lower, ':') != NULL ? g_steal_pointer(&lower) : g_strconcat(lower, ":443", NULL);
+    g_free(lower);
+    if (!qv_host_port_valid(egress[i]))
       return FALSE;
   }
   return TRUE;
@@ -111,6 +127,10 @@ static gboolean check(QvRunOptions *options, int argc, char **argv, int *status)
     *status = qv_usage("run", "--live contradicts %s", options->detach ? "--detach" : "--no-live");
   else if (!check_env(options->env))
     *status = qv_usage("run", "--env: the form is NAME=VALUE");
+  else if (!take_egress(options->egress))
+    *status = qv_usage("run", "--egress: the form is HOST or HOST:PORT, a name and no address");
+  else if (options->egress != NULL && options->setup == NULL)
+    *status = qv_usage("run", "--egress is for --setup: the command itself never has a network");
   else {
     options->command = g_strdupv(argv + 1);
     return TRUE;
@@ -127,6 +147,7 @@ gboolean qv_run_options_parse(int argc, char **argv, QvRunOptions *options, int 
     { "all", 0, 0, G_OPTION_ARG_NONE, &options->all, "All files, also those that git ignores", NULL },
     { "image", 0, 0, G_OPTION_ARG_FILENAME, &options->image, "Sandbox image (default: base)", "NAME" },
     { "setup", 0, 0, G_OPTION_ARG_FILENAME, &options->setup, "Shell command to run before", "CMD" },
+    { "egress", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &options->egress, "Registry that --setup may reach (again for more)", "HOST[:PORT]" },
     { "artefact", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &options->artefacts, "Files to bring back (again for more)", "GLOB" },
     { "timeout", 0, 0, G_OPTION_ARG_FILENAME, &timeout, "Time for the command: 90, 10m, 1h", "TIME" },
     { "env", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &options->env, "Variable of the command; no secrets", "NAME=VALUE" },

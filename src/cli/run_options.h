@@ -6,7 +6,7 @@
 
 typedef struct {
   char *repo, *rev, *image, *setup, *output, *tenant;
-  char **artefacts, **env; /* NULL: none */
+  char **artefacts, **env, **egress; /* NULL: none; egress: name:port, lower-case */
   gboolean all, detach, json, raw, force, quiet, live, no_live;
   gint64 timeout_ms, memory_mib, milli_cpus; /* 0: not said */
   char **command; /* at least one word */

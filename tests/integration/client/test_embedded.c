@@ -92,6 +92,26 @@ static void test_output(void)
   run_free(run);
 }
 
+/* Through a proxy of its own, which lets setup out to what is listed and nowhere else; nothing listens there. */
+static void test_egress(void)
+{
+  if (!run_possible())
+    return;
+  Run *run = run_new();
+#define SETUP(host) "NO_PROXY= no_proxy= python3 -c \"import urllib.request as u; u.urlopen('https://" host "/')\" >/dev/null 2>&1; echo set up"
+  ends_with(run, 78, WORDS("--setup", "true", "--egress", "localhost:1", "true"));
+  says(run_stderr(run), "QUAVON_SANDBOX_REGISTRIES=localhost:1");
+  run_setenv(run, "QUAVON_SANDBOX_REGISTRIES", "localhost:1@127.0.0.0/8,localhost:1@::1");
+  ends_with(run, 78, WORDS("--setup", "true", "--egress", "localhost:2", "true"));
+  ends_with(run, 0, WORDS("--setup", SETUP("localhost:1") "; " SETUP("other.example"), "--egress", "localhost:1", "true"));
+  g_autofree char *out = run_stdout(run), *err = run_stderr(run);
+  says(g_strconcat(out, err, NULL), "quavon: localhost:1 refused: connect_failed: ");
+  says(g_strconcat(out, err, NULL), "quavon: other.example:443 refused: host_not_listed: ");
+  /* Registries alone, without a job that asks for them, need no proxy. */
+  ends_with(run, 0, WORDS("--setup", "test -z \"$HTTPS_PROXY\"", "true"));
+  run_free(run);
+}
+
 static void test_tree(void)
 {
   if (!run_possible())
@@ -341,6 +361,7 @@ int main(int argc, char **argv)
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/embedded/statuses", test_statuses);
   g_test_add_func("/embedded/output", test_output);
+  g_test_add_func("/embedded/egress", test_egress);
   g_test_add_func("/embedded/tree", test_tree);
   g_test_add_func("/embedded/progress", test_progress);
   g_test_add_func("/embedded/live", test_live);

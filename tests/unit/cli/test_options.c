@@ -22,7 +22,8 @@ static void test_all(void)
   g_auto(QvRunOptions) o = { 0 };
   int status;
   g_assert_true(parse(&o, &status,
-                      WORDS("--repo", "/r", "--rev=v1", "--image", "node", "--setup", "npm ci", "--artefact", "a/**",
+                      WORDS("--repo", "/r", "--rev=v1", "--image", "node", "--setup", "npm ci", "--egress", "Registry.example",
+                            "--egress=b.example:8443", "--artefact", "a/**",
                             "--artefact=b", "--timeout", "10m", "--env", "A=1", "--env", "B=x=y", "--memory", "2G",
                             "--cpus", "1.5", "--tenant", "t", "--output", "out", "--force", "--json", "--raw", "-q",
                             "--", "make", "--jobs", "-q")));
@@ -30,6 +31,7 @@ static void test_all(void)
   g_assert_cmpstr(o.rev, ==, "v1");
   g_assert_cmpstr(o.image, ==, "node");
   g_assert_cmpstr(o.setup, ==, "npm ci");
+  g_assert_cmpstrv(o.egress, ((const char *const[]){ "registry.example:443", "b.example:8443", NULL }));
   g_assert_cmpstr(o.artefacts[0], ==, "a/**");
   g_assert_cmpstr(o.artefacts[1], ==, "b");
   g_assert_null(o.artefacts[2]);
@@ -76,6 +78,10 @@ static void test_refused(void)
     (const char *const[]){ "run", "--detach", "--output", "x", "true", NULL },
     (const char *const[]){ "run", "--env", "A", "true", NULL },
     (const char *const[]){ "run", "--env", "=x", "true", NULL },
+    (const char *const[]){ "run", "--egress", "a.example", "true", NULL },
+    (const char *const[]){ "run", "--setup", "x", "--egress", "192.0.2.1:443", "true", NULL },
+    (const char *const[]){ "run", "--setup", "x", "--egress", "a.example:0", "true", NULL },
+    (const char *const[]){ "run", "--setup", "x", "--egress", "https://a.example", "true", NULL },
     (const char *const[]){ "run", "--timeout", "soon", "true", NULL },
     (const char *const[]){ "run", "--memory", "0", "true", NULL },
     (const char *const[]){ "run", "--cpus", "-1", "true", NULL },
