@@ -19,6 +19,7 @@ const QvVerb qv_verbs[] = {
   { "top", "top [OPTION…]", "watch the pool", qv_verb_top },
   { "pool", "pool pause|resume|drain|status [OPTION…]", "stop and start the taking of jobs", qv_verb_pool },
   { "keygen", "keygen FILE", "make a pool key", qv_verb_keygen },
+  { "keys", "keys rotate prepare|switch|finish [--now] [--timeout=TIME]", "replace the pool's key while jobs run", qv_verb_keys },
   { "snapshot", "snapshot [OPTION…] DIR", "pack a folder as `run` does, and name its digest", qv_verb_snapshot },
   { "images", "images build [OPTION…] [NAME]|export [OPTION…] NAME|list|verify [NAME]|prune [--previous]",
     "the sandbox images of this machine", qv_verb_images },

@@ -42,6 +42,7 @@ int qv_verb_runners(int argc, char **argv);
 int qv_verb_top(int argc, char **argv);
 int qv_verb_pool(int argc, char **argv);
 int qv_verb_cancel(int argc, char **argv);
+int qv_verb_keys(int argc, char **argv);
 int qv_verb_keygen(int argc, char **argv);
 int qv_verb_snapshot(int argc, char **argv);
 int qv_verb_images(int argc, char **argv);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -130,4 +131,69 @@ QvKey *qv_key_file_create(const char *path, GError **error)
     return NULL;
   }
   return g_steal_pointer(&key);
+}
+
+/* ── Rotation ── */
+
+QvKey *qv_key_rotate_prepare(const char *current, gboolean *made, GError **error)
+{
+  g_autofree char *next = g_strconcat(current, QV_KEY_NEXT_SUFFIX, NULL);
+  g_autoptr(QvKey) old = qv_key_file_read(current, error);
+  if (old == NULL)
+    return NULL;
+  *made = !g_file_test(next, G_FILE_TEST_EXISTS);
+  if (!*made)
+    return qv_key_file_read(next, error);
+  /* Who may read the current one may read the next. */
+  struct stat st;
+  g_autofree char *unfinished = g_strconcat(next, ".new", NULL);
+  unlink(unfinished);
+  g_autoptr(QvKey) key = qv_key_file_create(unfinished, error);
+  if (key == NULL)
+    return NULL;
+  if (stat(current, &st) != 0 || chown(unfinished, st.st_uid, st.st_gid) != 0 || chmod(unfinished, st.st_mode & 0640) != 0 ||
+      link(unfinished, next) != 0 || unlink(unfinished) != 0) {
+    qv_error_set_errno(error, errno, "key file %s", next);
+    unlink(unfinished);
+    return NULL;
+  }
+  return g_steal_pointer(&key);
+}
+
+gboolean qv_key_rotate_switch(const char *current, GError **error)
+{
+  g_autofree char *next = g_strconcat(current, QV_KEY_NEXT_SUFFIX, NULL);
+  g_autofree char *previous = g_strconcat(current, QV_KEY_PREVIOUS_SUFFIX, NULL);
+  g_autofree char *dir = g_path_get_dirname(current);
+  if (g_file_test(previous, G_FILE_TEST_EXISTS)) {
+    g_set_error(error, QV_ERROR, QV_ERROR_POLICY, "%s is there: finish the rotation before this one first", previous);
+    return FALSE;
+  }
+  if (link(current, previous) != 0)
+    return qv_error_set_errno(error, errno, "key file %s", previous);
+  if (rename(next, current) != 0) {
+    int err = errno;
+    unlink(previous);
+    return qv_error_set_errno(error, err, "key file %s", next);
+  }
+  QV_AUTOFD int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (dir_fd >= 0)
+    fsync(dir_fd);
+  return TRUE;
+}
+
+gboolean qv_key_rotate_finish(const char *current, GError **error)
+{
+  g_autofree char *previous = g_strconcat(current, QV_KEY_PREVIOUS_SUFFIX, NULL);
+  if (unlink(previous) == 0)
+    return TRUE;
+  return qv_error_set_errno(error, errno, "key file %s", previous);
+}
+
+gint64 qv_key_rotate_switched_at(const char *current)
+{
+  struct stat st;
+  g_autofree char *previous = g_strconcat(current, QV_KEY_PREVIOUS_SUFFIX, NULL);
+  /* Its inode was changed last when the old name of it went. */
+  return stat(previous, &st) == 0 ? (gint64)st.st_ctim.tv_sec * 1000 : -1;
 }

@@ -53,12 +53,32 @@ QvKey *qv_key_file_load(const char *path, GError **error)
   return key;
 }
 
-QvKeyring *qv_keyring_load(const char *current, const char *const *previous, GError **error)
+/* Absent where it may be: TRUE, and *KEY stays NULL. */
+static gboolean load_neighbour(const char *current, const char *suffix, QvKey **key, GError **error)
+{
+  g_autofree char *path = g_strconcat(current, suffix, NULL);
+  g_autoptr(GError) cause = NULL;
+  *key = qv_key_file_load(path, &cause);
+  if (*key != NULL || g_error_matches(cause, QV_ERROR, QV_ERROR_NOT_FOUND))
+    return TRUE;
+  g_propagate_error(error, g_steal_pointer(&cause));
+  return FALSE;
+}
+
+static QvKeyring *load_once(const char *current, const char *const *previous, GError **error)
 {
   g_autoptr(QvKey) key = qv_key_file_load(current, error);
-  if (key == NULL)
+  g_autoptr(QvKey) next = NULL;
+  g_autoptr(QvKey) last = NULL;
+  if (key == NULL || !load_neighbour(current, QV_KEY_NEXT_SUFFIX, &next, error) ||
+      !load_neighbour(current, QV_KEY_PREVIOUS_SUFFIX, &last, error))
     return NULL;
-  g_autoptr(QvKeyring) ring = qv_keyring_new(key);
+  /* A runner signs its health with the key that comes: that is how the workers know that it has it. */
+  g_autoptr(QvKeyring) ring = qv_keyring_new(next != NULL ? next : key);
+  if (next != NULL)
+    qv_keyring_add_previous(ring, key);
+  if (last != NULL)
+    qv_keyring_add_previous(ring, last);
   for (; previous != NULL && *previous != NULL; previous++) {
     g_autoptr(QvKey) old = qv_key_file_load(*previous, error);
     if (old == NULL)
@@ -66,4 +86,21 @@ QvKeyring *qv_keyring_load(const char *current, const char *const *previous, GEr
     qv_keyring_add_previous(ring, old);
   }
   return g_steal_pointer(&ring);
+}
+
+/* The current key's file is renamed over in a rotation: between two looks all three may have changed their place. */
+static ino_t inode_of(const char *path)
+{
+  struct stat st;
+  return stat(path, &st) == 0 ? st.st_ino : 0;
+}
+
+QvKeyring *qv_keyring_load(const char *current, const char *const *previous, GError **error)
+{
+  for (guint tries = 0;; tries++) {
+    ino_t before = inode_of(current);
+    g_autoptr(QvKeyring) ring = load_once(current, previous, error);
+    if (ring == NULL || tries == 10 || inode_of(current) == before)
+      return g_steal_pointer(&ring);
+  }
 }

@@ -66,10 +66,68 @@ static void test_refused(void)
   tree_free(root);
 }
 
+/* The ring of a worker at each step: what it signs with, and whether it knows the other two. */
+static void expect_ring(const char *path, const char *current, const char *knows, const char *knows_not)
+{
+  g_autoptr(GError) error = NULL;
+  g_autoptr(QvKeyring) ring = qv_key_files_read(path, NULL, &error);
+  g_assert_no_error(error);
+  g_assert_cmpstr(qv_key_id(qv_keyring_current(ring)), ==, current);
+  g_assert_true(knows == NULL || qv_keyring_find(ring, knows) != NULL);
+  g_assert_true(knows_not == NULL || qv_keyring_find(ring, knows_not) == NULL);
+}
+
+static void test_rotation(void)
+{
+  char *root = tree_new();
+  g_autofree char *path = tree_path(root, "key");
+  g_autofree char *next_path = tree_path(root, "key.next");
+  g_autoptr(GError) error = NULL;
+  gboolean made = FALSE;
+  g_autoptr(QvKey) old = qv_key_file_create(path, NULL);
+  g_assert_cmpint(g_chmod(path, 0400), ==, 0);
+  g_assert_false(qv_key_rotate_switch(path, &error)); /* nothing is prepared, and nothing is changed */
+  g_clear_error(&error);
+  g_assert_cmpint(qv_key_rotate_switched_at(path), ==, -1);
+  expect_ring(path, qv_key_id(old), NULL, NULL);
+  g_autofree char *before = qv_key_files_stamp(path, NULL);
+  g_autoptr(QvKey) next = qv_key_rotate_prepare(path, &made, &error);
+  g_assert_no_error(error);
+  g_assert_true(made);
+  g_autofree char *after = qv_key_files_stamp(path, NULL);
+  g_assert_cmpstr(before, !=, after);
+  struct stat st;
+  g_assert_cmpint(stat(next_path, &st), ==, 0);
+  g_assert_cmpint(st.st_mode & 07777, ==, 0400);
+  expect_ring(path, qv_key_id(old), qv_key_id(next), NULL);
+  g_autoptr(QvKey) again = qv_key_rotate_prepare(path, &made, &error);
+  g_assert_false(made);
+  g_assert_cmpstr(qv_key_id(again), ==, qv_key_id(next));
+  g_assert_true(qv_key_rotate_switch(path, &error));
+  g_assert_cmpint(qv_key_rotate_switched_at(path), >, 0);
+  expect_ring(path, qv_key_id(next), qv_key_id(old), NULL);
+  /* A second one before the first is finished would forget a key that jobs are signed with. */
+  g_autoptr(QvKey) third = qv_key_rotate_prepare(path, &made, &error);
+  g_assert_nonnull(third);
+  g_assert_false(qv_key_rotate_switch(path, &error));
+  g_assert_error(error, QV_ERROR, QV_ERROR_POLICY);
+  g_clear_error(&error);
+  g_assert_true(qv_key_rotate_finish(path, &error));
+  expect_ring(path, qv_key_id(next), qv_key_id(third), qv_key_id(old));
+  g_assert_false(qv_key_rotate_finish(path, &error));
+  g_clear_error(&error);
+  /* A neighbour that others may read is an error, no reason to do without it. */
+  g_assert_cmpint(g_chmod(next_path, 0644), ==, 0);
+  g_assert_null(qv_key_files_read(path, NULL, &error));
+  g_assert_error(error, QV_ERROR, QV_ERROR_AUTH);
+  tree_free(root);
+}
+
 int main(int argc, char **argv)
 {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/key-file/round-trip", test_round_trip);
   g_test_add_func("/key-file/refused", test_refused);
+  g_test_add_func("/key-file/rotation", test_rotation);
   return g_test_run();
 }
