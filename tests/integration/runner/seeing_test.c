@@ -23,7 +23,8 @@ static json_t *audit_line(const char *job_id)
   json_t *found = NULL;
   for (guint i = 0; lines[i] != NULL; i++) {
     json_t *line = json_loads(lines[i], JSON_REJECT_DUPLICATES, NULL);
-    if (*lines[i] != '\0' && line == NULL && lines[i + 1] != NULL)
+    /* A sanitizer that cannot look for leaks in a confined process says so in a line of its own. */
+    if (lines[i][0] == '{' && line == NULL && lines[i + 1] != NULL)
       g_error("no JSON: %s", lines[i]);
     const char *event = json_string_value(json_object_get(line, "event"));
     if (g_strcmp0(event, "job") == 0 && strcmp(json_string_value(json_object_get(line, "jobId")), job_id) == 0) {
