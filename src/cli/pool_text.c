@@ -33,20 +33,15 @@ static gint64 age_ms(const QvPoolView *view, gint64 since)
 
 char *qv_job_step_text(const QvViewJob *job, const QvTicket *ticket)
 {
-  gboolean running = FALSE;
-  guint members = 0;
+  QvRunProgress said;
   if (job->state != QV_VIEW_ACTIVE || ticket == NULL || job->progress == NULL ||
-      !qv_progress_parse(job->progress, strlen(job->progress), &running, &members))
+      !qv_run_progress_parse(job->progress, strlen(job->progress), &said) || said.step > ticket->job->run_n)
     return g_strdup("-");
-  guint setup_members = ticket->job->setup != NULL ? 2 : 0;
-  if (!running)
-    return g_strdup("preparing");
-  if (members < setup_members)
-    return g_strdup("setup");
-  guint step = (members - setup_members) / 2;
-  if (step >= ticket->job->run_n)
-    return g_strdup("finishing");
-  return g_strdup_printf("step %u/%zu %s", step + 1, ticket->job->run_n, ticket->job->run[step].name);
+  if (said.stage == QV_RUN_STAGE_STEP) /* what is said is unsigned: the name is the job's own */
+    return g_strdup_printf("step %u/%zu %s", said.step, ticket->job->run_n, ticket->job->run[said.step - 1].name);
+  static const char *const texts[QV_RUN_STAGES_N] = { [QV_RUN_STAGE_PREPARING] = "preparing", [QV_RUN_STAGE_SETUP] = "setup",
+                                                      [QV_RUN_STAGE_COLLECTING] = "finishing" };
+  return g_strdup(texts[said.stage]);
 }
 
 /* ---- tables */

@@ -43,7 +43,7 @@ static void report(Wait *wait)
   if (wait->stage == QUAVON_STAGE_STEP) {
     progress.done = wait->step;
     progress.total = (gint64)wait->ticket->job->run_n;
-    progress.detail = wait->ticket->job->run[wait->step - 1].name;
+    progress.detail = wait->ticket->job->run[wait->step - 1].name; /* what is said is unsigned: the name is ours */
   }
   int answer = wait->function != NULL ? wait->function(&progress, wait->data) : QUAVON_GO_ON;
   if (answer != QUAVON_GO_ON && wait->cancelled_ms == 0)
@@ -71,20 +71,15 @@ static void on_state(QvJobState state, const char *text, gsize len, const GError
 static void on_progress(const char *json, gsize len, gpointer user)
 {
   Wait *wait = user;
-  gboolean running = FALSE;
-  guint members = 0;
-  if (!qv_progress_parse(json, len, &running, &members))
+  static const QuavonStage stages[QV_RUN_STAGES_N] = { [QV_RUN_STAGE_PREPARING] = QUAVON_STAGE_PREPARING,
+                                                       [QV_RUN_STAGE_SETUP] = QUAVON_STAGE_SETUP,
+                                                       [QV_RUN_STAGE_STEP] = QUAVON_STAGE_STEP,
+                                                       [QV_RUN_STAGE_COLLECTING] = QUAVON_STAGE_FINISHING };
+  QvRunProgress said;
+  if (!qv_run_progress_parse(json, len, &said) || said.step > wait->ticket->job->run_n)
     return;
-  guint setup_members = wait->ticket->job->setup != NULL ? 2 : 0;
-  if (!running)
-    wait->stage = QUAVON_STAGE_PREPARING;
-  else if (members < setup_members)
-    wait->stage = QUAVON_STAGE_SETUP;
-  else if ((members - setup_members) / 2 < wait->ticket->job->run_n) {
-    wait->stage = QUAVON_STAGE_STEP;
-    wait->step = (members - setup_members) / 2 + 1;
-  } else
-    wait->stage = QUAVON_STAGE_FINISHING;
+  wait->stage = stages[said.stage];
+  wait->step = said.step;
 }
 
 static gboolean on_tick(gpointer user)

@@ -1,31 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a runner says of a running job through BullMQ's progress
- * (qv_worker_progress): unsigned, best effort, to inform people only.
+ * (qv_worker_progress): unsigned, best effort, to inform people only. One JSON object:
  *
- *   {"phase":"preparing","members":0}  admitted: the sandbox starts and takes its snapshot
- *   {"phase":"running","members":N}    the entry runs, N members of its output are complete: two for
- *                                      setup, two a step (section 5), which tells what runs now */
+ *   {"stage":"preparing","elapsedMs":N}   admitted: the sandbox starts and takes its snapshot
+ *   {"stage":"setup","name":S,"elapsedMs":N}
+ *   {"stage":"step","step":I,"steps":N,"name":S,"elapsedMs":N}   I from 1
+ *   {"stage":"collecting","elapsedMs":N}  the steps are over: artefacts, and their way to Valkey
+ *
+ * elapsedMs: how long this stage lasts already. */
 #pragma once
 
 #include <glib.h>
-#include <stdio.h>
+
+#define QV_RUN_STAGES(X) X(PREPARING, "preparing") X(SETUP, "setup") X(STEP, "step") X(COLLECTING, "collecting")
+
+typedef enum {
+#define X(name, text) QV_RUN_STAGE_##name,
+  QV_RUN_STAGES(X)
+#undef X
+  QV_RUN_STAGES_N
+} QvRunStage;
+
+typedef struct {
+  QvRunStage stage;
+  guint step, steps_n; /* STEP: from 1; else 0 */
+  const char *name;    /* SETUP and STEP: an identifier; else NULL. Parsed: always NULL, the worker side has the job */
+  gint64 elapsed_ms;
+} QvRunProgress;
 
 /* Free with g_free. */
-static inline char *qv_progress_format(gboolean running, guint members_n)
-{
-  return g_strdup_printf("{\"phase\":\"%s\",\"members\":%u}", running ? "running" : "preparing", members_n);
-}
-
-/* FALSE: not of this form; the outputs are untouched. */
-static inline gboolean qv_progress_parse(const char *json, gsize len, gboolean *running, guint *members_n)
-{
-  guint n = 0;
-  char phase[10] = "";
-  char end = '\0';
-  g_autofree char *text = g_strndup(json, MIN(len, 128));
-  if (sscanf(text, "{\"phase\":\"%9[a-z]\",\"members\":%9u%c", phase, &n, &end) != 3 || end != '}')
-    return FALSE;
-  *running = g_str_equal(phase, "running");
-  *members_n = n;
-  return TRUE;
-}
+char *qv_run_progress_format(const QvRunProgress *progress);
+/* FALSE: not of this form; the output is untouched. */
+gboolean qv_run_progress_parse(const char *json, gsize len, QvRunProgress *progress);

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-#define ARGS_MAX 1024
+#define ARGS_MAX 4096
 
 typedef struct {
   QvConn *conn;

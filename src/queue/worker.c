@@ -3,7 +3,8 @@
  * are free; when the answer is "nothing", block on the marker; a popped marker is only a
  * hint and leads to a fetch. A finish brings the next job along in the same
  * round trip. A fetch whose reply was lost is asked again with the same token, and the
- * script then finds the job that the first one took. */
+ * script then finds the job that the first one took. A change of the tenants' order is
+ * a reason to look again, beside a blocked read: that one stays, and is the next block. */
 #include "queue/worker.h"
 
 #include <string.h>
@@ -36,6 +37,7 @@ void qv_worker_unref(QvWorker *w)
   g_free(w->name);
   g_free(w->uuid);
   g_free(w->fetch_token);
+  g_free(w->order);
   g_free(w);
 }
 
@@ -69,6 +71,7 @@ static void job_free(gpointer data)
   g_clear_pointer(&job->pub.data, g_bytes_unref);
   g_free(job->token);
   g_free(job->text);
+  g_strfreev(job->keys);
   g_free(job->next_token);
   qv_timer_free(job->retry);
   g_free(job);
@@ -150,7 +153,7 @@ static void on_cancel_seen(const char *token, gpointer user)
     w->events.cancel_seen(w, &job->pub, w->user);
 }
 
-void qv_worker_took(QvWorker *w, const QvReply *r, const char *token, gint64 sent_us)
+void qv_worker_took(QvWorker *w, const QvReply *r, const char *token, gint64 sent_us, guint order_n)
 {
   w->fetched_at_ms = g_get_monotonic_time() / 1000;
   if (qv_reply_int(qv_reply_at(r, 0), 0) != 1 || !qv_reply_text(qv_reply_at(r, 1))) {
@@ -158,6 +161,8 @@ void qv_worker_took(QvWorker *w, const QvReply *r, const char *token, gint64 sen
     w->next_due_ms = qv_reply_int(qv_reply_at(r, 2), -1);
     if (w->loop != LOOP_READY)
       return;
+    if (w->woken || order_n != w->order_n)
+      return; /* something is new since: look again at once */
     if (wait_ms > 0) {
       w->loop = LOOP_RESTING;
       qv_timer_arm_ms(w->rest, MIN(wait_ms, REST_LIMIT_MAX_MS));
@@ -173,7 +178,7 @@ void qv_worker_took(QvWorker *w, const QvReply *r, const char *token, gint64 sen
   if (w->freed)
     return;
   if (w->paused)
-    qv_worker_release(w, &job->pub, NULL, NULL);
+    qv_worker_release(w, &job->pub, NULL, NULL, NULL);
   else
     w->events.job(w, &job->pub, w->user);
 }
@@ -211,7 +216,7 @@ static void on_fetched(const QvReply *reply, const GError *error, gpointer user)
     w->fetch_again = FALSE;
     qv_worker_say(w, NULL);
     if (!w->freed)
-      qv_worker_took(w, reply, token, w->fetch_sent_us);
+      qv_worker_took(w, reply, token, w->fetch_sent_us, w->fetch_order_n);
   } else {
     /* GONE: the script may have run. Every other answer says that it did not end well; that it did nothing at all is not
      * certain (a command denied in its middle), and asking again finds out. */
@@ -236,8 +241,11 @@ static void send_fetch(QvWorker *w)
   g_autofree char *cap = g_strdup_printf("%" G_GSIZE_FORMAT, w->data_max_bytes);
   if (!w->fetch_token)
     w->fetch_token = qv_worker_next_token(w);
-  const char *args[] = { w->queue, w->fetch_token, lock_ms, now, w->name ? w->name : "", cap, w->fetch_again ? "1" : "0" };
+  const char *args[] = { w->queue, w->fetch_token, lock_ms, now, w->name ? w->name : "", cap, w->fetch_again ? "1" : "0",
+                         w->order };
   w->loop = LOOP_FETCHING;
+  w->woken = FALSE;
+  w->fetch_order_n = w->order_n;
   w->fetch_sent_us = g_get_monotonic_time();
   qv_worker_ref(w);
   qv_script_call(w->conn, &qv_script_fetch, QV_SEND_ONCE, 0, G_N_ELEMENTS(args), args, NULL, on_fetched, w);
@@ -249,6 +257,7 @@ static void on_unblocked(const QvReply *reply, const GError *error, gpointer use
   if (w->freed)
     return;
   w->blocked_id = 0;
+  w->woken = w->loop == LOOP_FETCHING;
   if (w->loop != LOOP_BLOCKED)
     return;
   w->loop = LOOP_READY;
@@ -273,6 +282,8 @@ static void block(QvWorker *w)
   g_autofree char *marker = g_strconcat(w->queue, "marker", NULL);
   g_autofree char *seconds = g_strdup_printf("%" G_GINT64_FORMAT ".%03d", ms / 1000, (int)(ms % 1000));
   w->loop = LOOP_BLOCKED;
+  if (w->blocked_id != 0)
+    return;
   /* The deadline is for a connection that cannot be made: fetching must go on as long as commands work. */
   w->blocked_id = qv_conn_sendl(w->blocking, QV_SEND_ONCE, ms + QV_CONN_SILENCE_MS, on_unblocked, w, "BZPOPMIN", marker,
                                 seconds, NULL);
@@ -281,11 +292,12 @@ static void block(QvWorker *w)
 /* The server holds back what follows a blocked read: only a new connection ends it. */
 static void unblock(QvWorker *w)
 {
-  if (w->loop != LOOP_BLOCKED)
+  if (w->blocked_id == 0)
     return;
   qv_conn_cancel(w->blocking, w->blocked_id);
   w->blocked_id = 0;
-  w->loop = LOOP_READY;
+  if (w->loop == LOOP_BLOCKED)
+    w->loop = LOOP_READY;
   qv_conn_reset(w->blocking);
 }
 
@@ -348,6 +360,7 @@ QvWorker *qv_worker_new(const QvWorkerOptions *options, const QvWorkerEvents *ev
   w->jobs = g_hash_table_new_full(g_str_hash, g_str_equal, NULL, job_free);
   w->paused = TRUE;
   w->next_due_ms = -1;
+  w->order = g_strdup("");
   w->rest = qv_timer_new(on_rest, w);
   w->stalled = qv_timer_new(check_stalled, w);
   w->drained = qv_timer_new(on_drained, w);
@@ -411,6 +424,22 @@ void qv_worker_set_concurrency(QvWorker *w, guint concurrency)
 {
   w->concurrency = MAX(concurrency, 1);
   qv_worker_pump(w);
+}
+
+void qv_worker_set_tenants(QvWorker *w, const char *const *skip, const char *const *served)
+{
+  g_autoptr(GString) order = g_string_new("\n"); /* not empty, whatever is in it */
+  for (; *served; served++)
+    g_string_append_printf(order, "=%s\n", *served);
+  for (; *skip; skip++) /* behind: who is in both is passed over */
+    g_string_append_printf(order, "-%s\n", *skip);
+  if (g_str_equal(order->str, w->order))
+    return;
+  g_free(w->order);
+  w->order = g_strdup(order->str);
+  w->order_n++;
+  if (w->loop == LOOP_BLOCKED && !w->paused && g_hash_table_size(w->jobs) < w->concurrency)
+    send_fetch(w);
 }
 
 guint qv_worker_busy(const QvWorker *w)

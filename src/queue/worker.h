@@ -83,6 +83,11 @@ void qv_worker_set_concurrency(QvWorker *worker, guint concurrency);
 guint qv_worker_busy(const QvWorker *worker);
 /* The last moment (monotonic ms) at which a fetch was answered, 0 for never: the health of the worker. */
 gint64 qv_worker_fetched_at_ms(const QvWorker *worker);
+/* Fair fetching. Of the jobs that wait, those of a tenant in SKIP are passed over; the next one is the first whose tenant is
+ * not in SERVED (tenants that had a job lately, the latest last), else the first of the tenant that had one longest
+ * ago. Both NULL-terminated, of texts without a newline, borrowed for the call. To be called whenever either
+ * changes; until the first call jobs come in BullMQ's own order. */
+void qv_worker_set_tenants(QvWorker *worker, const char *const *skip, const char *const *served);
 /* The connection for commands, for the stores. Borrowed; lives as long as the worker. */
 QvConn *qv_worker_conn(QvWorker *worker);
 
@@ -91,8 +96,10 @@ void qv_worker_complete(QvWorker *worker, QvFetchedJob *job, const char *value, 
                         gpointer user);
 /* failed with reason, plain text. Final whatever `attempts` says. */
 void qv_worker_fail(QvWorker *worker, QvFetchedJob *job, const char *reason, QvFinishFunc func, gpointer user);
-/* Back to the head of the queue, unrun. */
-void qv_worker_release(QvWorker *worker, QvFetchedJob *job, QvFinishFunc func, gpointer user);
+/* KEYS (NULL-terminated) go with the end of the job, in the same step as complete or fail: nothing lies in between. */
+void qv_worker_take_keys(QvWorker *worker, QvFetchedJob *job, char **take_keys);
+/* Back to the head of the queue, unrun. TENANT: as far as the caller knows better than the job's text; may be NULL. */
+void qv_worker_release(QvWorker *worker, QvFetchedJob *job, const char *tenant, QvFinishFunc func, gpointer user);
 /* Forget it and say nothing: for jobs whose lock is lost. */
 void qv_worker_drop(QvWorker *worker, QvFetchedJob *job);
 /* progress: one JSON text. Best effort, no answer. */

@@ -32,10 +32,11 @@ static void on_answer(Job *job, const QvReply *reply)
   const QvReply *next = reply->type == QV_REPLY_ARRAY ? qv_reply_at(reply, 1) : NULL;
   g_autofree char *token = g_steal_pointer(&job->next_token);
   gint64 sent_us = job->sent_us;
+  guint order_n = job->order_n;
   qv_worker_say(w, NULL);
   finished(job, outcome(qv_reply_int(code, -2)), NULL);
   if (!w->freed && next && next->type == QV_REPLY_ARRAY)
-    qv_worker_took(w, next, token, sent_us);
+    qv_worker_took(w, next, token, sent_us, order_n);
 }
 
 static void on_reply(const QvReply *reply, const GError *error, gpointer user)
@@ -81,7 +82,7 @@ static void send_finish(Job *job)
   g_autofree char *now = number(qv_worker_now_ms()), *count = number(keep->count), *age = number(keep->age_s);
   g_autofree char *limit = number(keep->limit), *attempts = number(job->options.attempts);
   g_autofree char *lock_ms = number(w->lock_ms), *cap = number(w->data_max_bytes);
-  const char *args[] = { w->queue,
+  const char *head[] = { w->queue,
                          job->pub.id,
                          job->token,
                          now,
@@ -96,11 +97,16 @@ static void send_finish(Job *job)
                          job->next_token,
                          lock_ms,
                          w->name ? w->name : "",
-                         cap };
-  gsize lens[G_N_ELEMENTS(args)];
-  for (gsize i = 0; i < G_N_ELEMENTS(args); i++)
+                         cap,
+                         w->order };
+  guint keys_n = job->keys ? g_strv_length(job->keys) : 0, n = G_N_ELEMENTS(head) + keys_n;
+  g_autofree const char **args = g_new(const char *, n);
+  g_autofree gsize *lens = g_new(gsize, n);
+  for (guint i = 0; i < n; i++) {
+    args[i] = i < G_N_ELEMENTS(head) ? head[i] : job->keys[i - G_N_ELEMENTS(head)];
     lens[i] = args[i] == job->text ? job->text_len : strlen(args[i]);
-  qv_script_call(w->conn, &qv_script_finish, QV_SEND_ONCE, 0, G_N_ELEMENTS(args), args, lens, on_reply, job);
+  }
+  qv_script_call(w->conn, &qv_script_finish, QV_SEND_ONCE, 0, n, args, lens, on_reply, job);
 }
 
 static void send_end(gpointer user)
@@ -108,9 +114,10 @@ static void send_end(gpointer user)
   Job *job = user;
   QvWorker *w = job->worker;
   job->sent_us = g_get_monotonic_time();
+  job->order_n = w->order_n;
   qv_worker_ref(w);
   if (job->end == END_RELEASE) {
-    const char *args[] = { w->queue, job->pub.id, job->token, job->again ? "1" : "0" };
+    const char *args[] = { w->queue, job->pub.id, job->token, job->again ? "1" : "0", job->text };
     qv_script_call(w->conn, &qv_script_release, QV_SEND_ONCE, 0, G_N_ELEMENTS(args), args, NULL, on_reply, job);
     return;
   }
@@ -149,7 +156,15 @@ void qv_worker_fail(QvWorker *w, QvFetchedJob *job, const char *reason, QvFinish
   begin_end(w, job, END_FAIL, reason, strlen(reason), func, user);
 }
 
-void qv_worker_release(QvWorker *w, QvFetchedJob *job, QvFinishFunc func, gpointer user)
+void qv_worker_release(QvWorker *w, QvFetchedJob *job, const char *tenant, QvFinishFunc func, gpointer user)
 {
-  begin_end(w, job, END_RELEASE, "", 0, func, user);
+  const char *text = tenant ? tenant : "";
+  begin_end(w, job, END_RELEASE, text, strlen(text), func, user);
+}
+
+void qv_worker_take_keys(QvWorker *w, QvFetchedJob *pub, char **take_keys)
+{
+  Job *job = (Job *)pub;
+  g_strfreev(job->keys);
+  job->keys = take_keys;
 }

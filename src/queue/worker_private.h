@@ -21,9 +21,11 @@ typedef struct {
   JobEnd end;
   char *text;
   gsize text_len;
+  char **keys; /* of ours, to be removed with the end; NULL: none */
   gboolean fetch_next, again;
   char *next_token;
   gint64 sent_us, pause_ms;
+  guint order_n; /* the worker's when it was sent */
   QvTimer *retry;
   QvFinishFunc func;
   gpointer user;
@@ -59,7 +61,10 @@ struct QvWorker {
   char *fetch_token;
   gboolean fetch_again;
   gint64 fetch_sent_us;
-  guint64 blocked_id;
+  char *order;        /* for take.lua; "" for BullMQ's own */
+  guint order_n, fetch_order_n; /* changes of it; as of the fetch on its way */
+  guint64 blocked_id; /* BZPOPMIN is on its way, maybe beside a fetch */
+  gboolean woken;     /* the marker came while a fetch was on its way */
   gint64 next_due_ms;   /* of the first delayed job, -1: none known */
   gint64 fetched_at_ms; /* monotonic */
   gboolean troubled;    /* the last thing said through events.state was an error */
@@ -68,10 +73,9 @@ struct QvWorker {
 
 /* "<uuid>:<n>", never used twice. */
 char *qv_worker_next_token(QvWorker *worker);
-/* The arguments of take.lua from the data's cap on, in order. */
 gint64 qv_worker_now_ms(void);
-/* Looks at what a script answered from take: hands over a job, or remembers why there is none. */
-void qv_worker_took(QvWorker *worker, const QvReply *reply, const char *token, gint64 sent_us);
+/* Looks at what a script answered from take: hands over a job, or remembers why there is none. order_n: as of the question. */
+void qv_worker_took(QvWorker *worker, const QvReply *reply, const char *token, gint64 sent_us, guint order_n);
 /* Goes on with whatever the loop may do now. */
 void qv_worker_pump(QvWorker *worker);
 void qv_worker_say(QvWorker *worker, const GError *why);

@@ -27,6 +27,8 @@ enum {
   QV_IPC_LIVE_MAX = 4 + QV_LIVE_BYTES_MAX + QV_CHUNK_IV_BYTES + QV_CHUNK_TAG_BYTES,
 };
 
+#define QV_IPC_COLLECTING G_MAXUINT32
+
 /* X(NAME, senders, cap in bytes): payload
  * WARM        JSON, setup.h: the sandbox to start before there is a job; the first frame, or none
  * SETUP       JSON, setup.h: what the job process must do
@@ -40,7 +42,7 @@ enum {
  * CREDIT      u32: this many more CHUNK frames are welcome
  * STARTED     the sandbox runs
  * INPUT_DONE  every byte of the input went into the sandbox
- * PROGRESS    u32: this many members of the output are complete
+ * PROGRESS    u32: this many members of the output are complete; QV_IPC_COLLECTING: all those of steps
  * TROUBLE     NUL-terminated code of section 6, then a text for the log
  * HOST        JSON, report.h: what the host saw of the run; comes right before REPORT
  * REPORT      from unpack, after the last piece of payload: "<treeSha256 or ->" LF facts (record.h). From

@@ -33,7 +33,7 @@
 #include "sandbox/backend.h"
 
 enum {
-  DRAIN_MS = 30000,       /* for the unpack process to read what a dead sandbox left in the socket */
+  DRAIN_MS = 30000,       /* for the unpack process to read what a dead sandbox left in the socket, and to sum up */
   ORPHAN_SECONDS = 90,    /* then a job process without a supervisor dies: the next start sweeps */
 };
 
@@ -192,6 +192,17 @@ static void end_setup(Job *job)
   end_run(job, QV_HOST_STOPPED);
 }
 
+/* The stream was complete, but what the unpack process makes of it is not waited for any longer. */
+static void give_up_facts(Job *job, QvHostEnd end)
+{
+  job->waiting_facts = FALSE;
+  job->end = end;
+  g_clear_handle_id(&job->drain, g_source_remove);
+  remove_sandbox(job);
+  report(job, NULL);
+  maybe_leave(job);
+}
+
 /* ---- payload out */
 
 static void send_payload(Job *job)
@@ -221,6 +232,8 @@ static void send_payload(Job *job)
 
 /* ---- what the unpack process says */
 
+static gboolean on_drained(gpointer data);
+
 static void on_verdict(QvUnpackVerdict verdict, const char *text, gpointer data)
 {
   Job *job = data;
@@ -233,6 +246,7 @@ static void on_verdict(QvUnpackVerdict verdict, const char *text, gpointer data)
     job->waiting_facts = TRUE;
     g_clear_handle_id(&job->drain, g_source_remove);
     end_egress(job);
+    job->drain = g_timeout_add(DRAIN_MS, on_drained, job);
     read_usage(job);
     return;
   }
@@ -262,6 +276,7 @@ static void on_facts(GBytes *facts, gpointer data)
   if (!job->waiting_facts)
     return;
   job->waiting_facts = FALSE;
+  g_clear_handle_id(&job->drain, g_source_remove);
   if (facts == NULL)
     job->end = QV_HOST_BAD_OUTPUT;
   report(job, facts);
@@ -276,7 +291,10 @@ static gboolean on_drained(gpointer data)
 {
   Job *job = data;
   job->drain = 0;
-  end_run(job, QV_HOST_CUT);
+  if (job->waiting_facts)
+    give_up_facts(job, QV_HOST_BAD_OUTPUT);
+  else
+    end_run(job, QV_HOST_CUT);
   return G_SOURCE_REMOVE;
 }
 
@@ -440,6 +458,8 @@ static void start(Job *job)
   g_autoptr(GError) error = NULL;
   if (job->ended) /* a warm sandbox that is gone; that was said */
     return;
+  /* Before the sandbox gets it, so that a second start of one job can never go unseen. */
+  qv_log(QV_LOG_INFO, "sandbox starts", "jobId", job->setup->job->job_id, NULL);
   if (start_egress(job, &error) && start_sandbox(job, &error) && start_pipes(job, &error)) {
     drop(job);
     return;
@@ -488,7 +508,10 @@ static gboolean on_frame(QvIpcType type, const guint8 *payload, gsize n, gpointe
     send_payload(job);
     return TRUE;
   case QV_IPC_STOP:
-    end_run(job, QV_HOST_STOPPED);
+    if (job->waiting_facts)
+      give_up_facts(job, QV_HOST_STOPPED);
+    else
+      end_run(job, QV_HOST_STOPPED);
     return TRUE;
   case QV_IPC_END_EGRESS:
     end_setup(job);

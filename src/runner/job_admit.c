@@ -96,12 +96,18 @@ void qv_run_admit(QvJobRun *run)
 
 /* ---- cancel */
 
-/* Both for check 8 and for a hint while the job runs. */
+/* Both for check 8 and for a hint while the job runs. A key that cannot be read is no key that is absent: as with the
+ * guard, no answer is not run. */
 static void on_cancel_key(GBytes *bytes, const GError *error, gpointer user)
 {
   QvJobRun *run = user;
   run->cancel_asked = FALSE;
   g_autoptr(GError) cause = NULL;
+  if (error != NULL && run->state.phase != QV_RUN_DONE) {
+    qv_log(QV_LOG_ERROR, "cancel key cannot be read", "jobId", run->id, "error", error->message, NULL);
+    if (run->state.phase == QV_RUN_ASKING)
+      qv_run_feed_type(run, QV_RUN_EVENT_LOCK_LOST);
+  }
   if (bytes != NULL && run->state.phase < QV_RUN_ANSWERING) {
     if (qv_cancel_verify(g_bytes_get_data(bytes, NULL), g_bytes_get_size(bytes), run->admission.job,
                          run->admission.key, &cause))

@@ -53,12 +53,45 @@ static void on_finish(QvFinish finish, const GError *error, gpointer user)
   QvJobRun *run = user;
   run->answering = FALSE;
   run->fetched = NULL;
+  /* A job that is gone may have had our answer all the same, before somebody removed it. */
+  run->unanswered |= error == NULL && finish == QV_FINISH_LOST;
   if (error != NULL && run->state.phase != QV_RUN_DONE)
     qv_log(QV_LOG_ERROR, "answer was refused", "jobId", run->id, "error", error->message, NULL);
   else if (error == NULL && finish != QV_FINISH_DONE)
     qv_log(QV_LOG_WARNING, "answer came too late", "jobId", run->id, NULL);
   qv_run_feed_type(run, error == NULL && finish == QV_FINISH_DONE ? QV_RUN_EVENT_ANSWERED : QV_RUN_EVENT_ANSWER_REFUSED);
   qv_run_unref(run);
+}
+
+static void add_keys(GPtrArray *keys, const QvJobRun *run, const char *blob_id, gint64 chunks)
+{
+  for (gint64 i = 0; i < chunks; i++)
+    g_ptr_array_add(keys, qv_blob_key(run->supervisor->prefix, blob_id, i));
+}
+
+/* Chunks of a payload that no result tells of. */
+static gint64 orphans(const QvJobRun *run)
+{
+  if (run->state.stalled) /* another's run, which is gone */
+    return qv_blob_chunks(QV_PAYLOAD_BYTES_MAX);
+  return run->unanswered || run->state.cause != QV_RUN_CAUSE_REPORTED ? qv_blob_chunks(run->host.payload_bytes) : 0;
+}
+
+/* The input goes in the same step as the answer comes, so that a runner that dies in between leaves nothing. */
+static void owe_keys(QvJobRun *run)
+{
+  const QvJob *job = run->admission.job;
+  if (!run->state.owes_unlink)
+    return;
+  g_autoptr(GPtrArray) keys = g_ptr_array_new();
+  add_keys(keys, run, job->base.blob_id, job->base.chunks);
+  if (job->overlay != NULL)
+    add_keys(keys, run, job->overlay->blob_id, job->overlay->chunks);
+  char blob_id[QV_BLOB_ID_CAP];
+  qv_blob_id_format(job->job_id, "result", blob_id);
+  add_keys(keys, run, blob_id, orphans(run));
+  g_ptr_array_add(keys, NULL);
+  qv_worker_take_keys(run->supervisor->worker, run->fetched, (char **)g_ptr_array_free(g_steal_pointer(&keys), FALSE));
 }
 
 void qv_run_fail(QvJobRun *run)
@@ -70,6 +103,7 @@ void qv_run_fail(QvJobRun *run)
   else
     qv_run_account(run, refusal, refusal);
   run->answering = TRUE;
+  owe_keys(run);
   qv_worker_fail(run->supervisor->worker, run->fetched, run->state.refusal, on_finish, qv_run_ref(run));
 }
 
@@ -95,6 +129,7 @@ void qv_run_finish(QvJobRun *run)
   g_autofree char *text = qv_job_result_sign(&in, &n, &status, &code);
   qv_run_account(run, status, code);
   run->answering = TRUE;
+  owe_keys(run);
   qv_worker_complete(run->supervisor->worker, run->fetched, text, n, on_finish, qv_run_ref(run));
 }
 
@@ -126,8 +161,14 @@ void qv_run_unlink(QvJobRun *run)
 {
   expire_live(run);
   const QvBlobDescriptor *blobs[] = {&run->admission.job->base, run->admission.job->overlay};
-  run->unlinks = blobs[1] != NULL ? 2 : 1;
-  for (guint i = 0, n = run->unlinks; i < n; i++)
+  gint64 payload_chunks = orphans(run);
+  run->unlinks = (blobs[1] != NULL ? 2 : 1) + (payload_chunks > 0 ? 1 : 0);
+  if (payload_chunks > 0) {
+    char blob_id[QV_BLOB_ID_CAP];
+    qv_blob_id_format(run->admission.job->job_id, "result", blob_id);
+    qv_blob_unlink(qv_run_conn(run), run->supervisor->prefix, blob_id, payload_chunks, 0, on_unlinked, qv_run_ref(run));
+  }
+  for (guint i = 0; i < G_N_ELEMENTS(blobs) && blobs[i] != NULL; i++)
     qv_blob_unlink(qv_run_conn(run), run->supervisor->prefix, blobs[i]->blob_id, blobs[i]->chunks, 0, on_unlinked,
                    qv_run_ref(run));
 }

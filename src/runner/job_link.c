@@ -443,6 +443,11 @@ void qv_job_link_stop(QvJobLink *link)
 void qv_job_link_discard(QvJobLink *link)
 {
   link->storing = FALSE;
+  for (int i = 0; i < WINDOW; i++) { /* none may arrive behind what is done next */
+    if (link->out[i].command != 0)
+      qv_conn_cancel(link->conn, link->out[i].command);
+    link->out[i].command = 0;
+  }
   if (link->channel != NULL)
     qv_channel_send(link->channel, QV_IPC_DISCARD, NULL, 0, NULL);
 }

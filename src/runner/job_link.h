@@ -16,7 +16,7 @@ typedef struct QvJobLink QvJobLink;
 typedef struct {
   void (*started)(gpointer data);  /* the sandbox runs; may be NULL */
   void (*input_done)(gpointer data);
-  void (*progress)(guint32 members, gpointer data);
+  void (*progress)(guint32 members, gpointer data); /* as PROGRESS of ipc.h */
   /* CODE: blob_missing, or what the job process said; TEXT for the log. */
   void (*trouble)(const char *code, const char *text, gpointer data);
   /* FACTS: as unpack wrote them, NULL where there are none. */

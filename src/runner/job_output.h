@@ -16,7 +16,7 @@ typedef struct {
   void (*verdict)(QvUnpackVerdict verdict, const char *text, gpointer data);
   /* Member N of the live logs. FALSE: it comes too early, which is a breach. May be NULL where none are asked for. */
   gboolean (*live)(guint32 n, const guint8 *bytes, gsize bytes_n, gpointer data);
-  /* MEMBERS of the output are complete. */
+  /* MEMBERS of the output are complete; QV_IPC_COLLECTING: all those of steps. */
   void (*progress)(guint32 members, gpointer data);
   /* After QV_UNPACK_COMPLETE, exactly once: the payload is whole. FACTS NULL: the unpack process died after its
    * verdict. */

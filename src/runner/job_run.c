@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Owns the jobs in progress: feeds the step function and carries out what it
- * says, and holds back what a tenant has too many of. */
+ * says, and tells the queue whose jobs are next. */
 #include "runner/job_run.h"
 
 #include <string.h>
@@ -27,6 +27,7 @@ void qv_run_unref(QvJobRun *run)
   g_clear_handle_id(&run->overdue, g_source_remove);
   g_clear_handle_id(&run->token_timer, g_source_remove);
   g_clear_handle_id(&run->usage_timer, g_source_remove);
+  g_clear_handle_id(&run->beat, g_source_remove);
   qv_job_link_free(run->link);
   qv_admission_clear(&run->admission);
   g_clear_pointer(&run->facts, g_bytes_unref);
@@ -65,7 +66,7 @@ static void on_swept(const QvSweepEnd *end, gpointer data)
   qv_run_unref(run);
 }
 
-static void resume_held(QvSupervisor *supervisor);
+static void stop_counting(QvJobRun *run);
 
 static void do_release(QvJobRun *run)
 {
@@ -77,9 +78,9 @@ static void do_release(QvJobRun *run)
   if (run->box.image_digest != NULL)
     qv_warm_pool_job_ends(supervisor->warm, &run->box, run->state.egress);
   qv_box_kind_clear(&run->box);
+  stop_counting(run);
   g_ptr_array_remove(supervisor->runs, run);
   supervisor->busy(supervisor);
-  resume_held(supervisor);
   supervisor->released(supervisor);
 }
 
@@ -135,25 +136,72 @@ void qv_run_feed(QvJobRun *run, QvRunEvent event)
     g_free(next);
     for (unsigned i = 0; i < out.n; i++)
       act(run, out.item[i]);
+    if (run->state.phase >= QV_RUN_CLEARING)
+      stop_counting(run);
   }
   run->feeding = FALSE;
   qv_run_unref(run);
 }
 
-/* ---- begin */
+/* ---- tenants */
 
 static guint tenant_in_progress(const QvSupervisor *supervisor, const char *tenant_id)
 {
   guint n = 0;
   for (guint i = 0; i < supervisor->runs->len; i++) {
     const QvJobRun *run = supervisor->runs->pdata[i];
-    n += !run->held && run->admission.job != NULL && run->state.phase < QV_RUN_CLEARING &&
-         strcmp(run->admission.job->tenant_id, tenant_id) == 0;
+    n += run->counts && strcmp(run->admission.job->tenant_id, tenant_id) == 0;
   }
   return n;
 }
 
-static void try_begin(QvJobRun *run)
+static gboolean has_enough(const QvSupervisor *supervisor, const char *tenant_id)
+{
+  gint64 most = supervisor->config->tenant_max;
+  return most > 0 && tenant_in_progress(supervisor, tenant_id) >= most;
+}
+
+void qv_job_run_order_tenants(QvSupervisor *supervisor)
+{
+  g_autoptr(GPtrArray) skip = g_ptr_array_new();
+  for (guint i = 0; i < supervisor->runs->len; i++) {
+    const QvJobRun *run = supervisor->runs->pdata[i];
+    if (run->counts && has_enough(supervisor, run->admission.job->tenant_id))
+      g_ptr_array_add(skip, run->admission.job->tenant_id);
+  }
+  g_ptr_array_add(skip, NULL);
+  qv_worker_set_tenants(supervisor->worker, (const char *const *)skip->pdata, qv_tenants_served(supervisor->tenants));
+}
+
+/* Its slot is free again for another job of its tenant. */
+static void stop_counting(QvJobRun *run)
+{
+  if (!run->counts)
+    return;
+  run->counts = FALSE;
+  qv_job_run_order_tenants(run->supervisor);
+}
+
+/* ---- begin */
+
+static void on_put_back(QvFinish finish, const GError *error, gpointer user)
+{
+  QvJobRun *run = user;
+  run->fetched = NULL;
+  qv_run_unref(run);
+}
+
+/* The queue was read by what the text says of its tenant; what is signed decides. Not begun, and not counted. */
+static void put_back(QvJobRun *run)
+{
+  QvSupervisor *supervisor = run->supervisor;
+  qv_log(QV_LOG_DEBUG, "job goes back: its tenant has enough in progress", "jobId", run->id, "tenantId",
+         run->admission.job->tenant_id, NULL);
+  qv_worker_release(supervisor->worker, run->fetched, run->admission.job->tenant_id, on_put_back, qv_run_ref(run));
+  g_ptr_array_remove(supervisor->runs, run);
+}
+
+static void begin(QvJobRun *run)
 {
   QvSupervisor *supervisor = run->supervisor;
   QvFetchedJob *fetched = run->fetched;
@@ -167,29 +215,21 @@ static void try_begin(QvJobRun *run)
                                                  fetched->has_parent_key || fetched->has_dedup,
                               .data = data,
                               .data_n = data_n};
-  qv_admission_clear(&run->admission);
   QvReject reject = qv_admission_before_guard(&fields, &policy, qv_clock_unix_ms(), &run->admission);
-  gint64 tenant_max = supervisor->config->tenant_max;
-  run->held = TRUE;
-  if (reject == QV_REJECT_NONE && tenant_max > 0 &&
-      tenant_in_progress(supervisor, run->admission.job->tenant_id) >= tenant_max)
-    return;
-  run->held = FALSE;
+  if (reject == QV_REJECT_NONE) {
+    const char *tenant_id = run->admission.job->tenant_id;
+    if (has_enough(supervisor, tenant_id)) {
+      put_back(run);
+      return;
+    }
+    run->counts = TRUE;
+    qv_tenants_serve(supervisor->tenants, tenant_id);
+    qv_job_run_order_tenants(supervisor);
+  }
   qv_run_feed(run, (QvRunEvent){.type = QV_RUN_EVENT_FETCHED,
                          .refusal = reject == QV_REJECT_NONE ? NULL : qv_reject_failed_reason(reject),
                          .stalled = reject == QV_REJECT_STALLED,
                          .verified = reject == QV_REJECT_STALLED && run->admission.job != NULL});
-}
-
-static void resume_held(QvSupervisor *supervisor)
-{
-  g_autoptr(GPtrArray) held = g_ptr_array_new();
-  for (guint i = 0; i < supervisor->runs->len; i++) {
-    if (((QvJobRun *)supervisor->runs->pdata[i])->held)
-      g_ptr_array_add(held, supervisor->runs->pdata[i]);
-  }
-  for (guint i = 0; i < held->len; i++)
-    try_begin(held->pdata[i]);
 }
 
 void qv_job_run_begin(QvSupervisor *supervisor, QvFetchedJob *fetched)
@@ -205,14 +245,14 @@ void qv_job_run_begin(QvSupervisor *supervisor, QvFetchedJob *fetched)
   fetched->caller = run;
   g_ptr_array_add(supervisor->runs, run);
   supervisor->busy(supervisor);
-  try_begin(run);
+  begin(run);
 }
 
 void qv_job_run_lock_lost(QvSupervisor *supervisor, QvFetchedJob *fetched, const char *why)
 {
   QvJobRun *run = fetched->caller;
   qv_log(QV_LOG_WARNING, "job's lock is lost", "jobId", run->id, "reason", why, NULL);
-  run->held = FALSE;
+  run->unanswered |= run->state.phase < QV_RUN_ANSWERING;
   qv_run_feed_type(run, QV_RUN_EVENT_LOCK_LOST);
 }
 
@@ -235,17 +275,6 @@ void qv_job_run_interrupt_all(QvSupervisor *supervisor, QvRunCause cause)
 void qv_job_run_abandon_all(QvSupervisor *supervisor)
 {
   for_all(supervisor, (QvRunEvent){.type = QV_RUN_EVENT_ABANDON});
-}
-
-void qv_job_run_release_held(QvSupervisor *supervisor)
-{
-  for (guint i = supervisor->runs->len; i > 0; i--) {
-    QvJobRun *run = supervisor->runs->pdata[i - 1];
-    if (!run->held)
-      continue;
-    qv_worker_release(supervisor->worker, g_steal_pointer(&run->fetched), NULL, NULL);
-    g_ptr_array_remove_index(supervisor->runs, i - 1);
-  }
 }
 
 void qv_job_run_free_func(gpointer run)

@@ -18,9 +18,11 @@ void qv_job_run_look_for_cancel(QvSupervisor *supervisor, const char *job_id);
 /* A proxy's account of some job's token (TEXT of N bytes, hostile) came. */
 void qv_job_run_egress_usage(QvSupervisor *supervisor, const char *text, gsize n);
 
-/* Every job in progress gets the event; those held back go to the queue again. */
+/* Tells the worker whose jobs are next. */
+void qv_job_run_order_tenants(QvSupervisor *supervisor);
+
+/* Every job in progress gets the event. */
 void qv_job_run_interrupt_all(QvSupervisor *supervisor, QvRunCause cause);
-void qv_job_run_release_held(QvSupervisor *supervisor);
 void qv_job_run_abandon_all(QvSupervisor *supervisor);
 
 /* For the array of the jobs in progress: gives back its reference. */

@@ -8,6 +8,7 @@
 
 #include "protocol/crypto.h"
 #include "protocol/egress_token.h"
+#include "protocol/progress.h"
 #include "runner/job_link.h"
 #include "runner/job_run.h"
 
@@ -20,8 +21,9 @@ struct QvJobRun {
   QvRun state;
   GQueue events;          /* of QvRunEvent, waiting while one is handled */
   gboolean feeding;
-  gboolean held;          /* its tenant has enough in progress */
+  gboolean counts;        /* among its tenant's jobs in progress */
   gboolean answering;     /* the queue owes an answer to ours */
+  gboolean unanswered;    /* no result tells of a payload */
   gboolean cancel_asked, cancel_again;
   char *rootfs_file;      /* NULL: the backend takes none */
   char *image_digest;
@@ -35,12 +37,14 @@ struct QvJobRun {
   gint64 taken_at;        /* Unix ms */
   gint64 started_at;      /* Unix ms */
   gint64 started_mono;
-  guint wall, overdue;    /* timer sources */
+  guint wall, overdue, beat; /* timer sources */
   char token[QV_TOKEN_LEN + 1];  /* wiped once it is taken back */
   char token_hash[65];    /* "": there was none */
   guint64 grant;          /* command under way, holds a reference; 0: none */
   guint token_timer, usage_timer; /* timer sources */
   GBytes *usage;          /* the proxy's account, valid; NULL: none */
+  QvRunProgress progress; /* what was said last */
+  gint64 stage_mono;      /* since when that stage lasts */
   guint unlinks;          /* blobs still to be unlinked */
 };
 

@@ -3,24 +3,60 @@
  * up when it does not obey. */
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "protocol/progress.h"
 #include "runner/job_result.h"
 #include "runner/job_run_private.h"
 #include "runner/warm.h"
 
-enum { OVERDUE_MS = 60000 };
+enum {
+  OVERDUE_MS = 60000,
+  BEAT_MS = 5000, /* between two words of a stage that goes on */
+};
 
 /* ---- what the job process says */
 
-static void say_progress(QvJobRun *run, gboolean running, guint members)
+static void say_progress(QvJobRun *run)
 {
-  if (run->fetched == NULL || run->answering || run->state.phase != QV_RUN_RUNNING)
+  if (run->fetched == NULL || run->answering || run->state.phase < QV_RUN_RUNNING || run->state.phase > QV_RUN_STORING)
     return;
-  g_autofree char *json = qv_progress_format(running, members);
+  run->progress.elapsed_ms = qv_clock_mono_ms() - run->stage_mono;
+  g_autofree char *json = qv_run_progress_format(&run->progress);
   qv_worker_progress(run->supervisor->worker, run->fetched, json);
+}
+
+static gboolean on_beat(gpointer data)
+{
+  say_progress(data);
+  return G_SOURCE_CONTINUE;
+}
+
+static void enter_stage(QvJobRun *run, QvRunProgress next)
+{
+  if (run->stage_mono != 0 && next.stage == run->progress.stage && next.step == run->progress.step)
+    return;
+  run->progress = next;
+  run->stage_mono = qv_clock_mono_ms();
+  if (run->beat == 0)
+    run->beat = g_timeout_add(BEAT_MS, on_beat, run);
+  say_progress(run);
+}
+
+/* MEMBERS: two for setup and two for each step; setup and steps come in this order. */
+static void say_members(QvJobRun *run, guint32 members)
+{
+  const QvJob *job = run->admission.job;
+  guint setup = job->setup != NULL ? 2 : 0;
+  QvRunProgress next = {.stage = QV_RUN_STAGE_COLLECTING};
+  if (members < setup) {
+    next = (QvRunProgress){.stage = QV_RUN_STAGE_SETUP, .name = job->setup->name};
+  } else if ((members - setup) / 2 < job->run_n) {
+    guint i = (members - setup) / 2;
+    next = (QvRunProgress){.stage = QV_RUN_STAGE_STEP, .step = i + 1, .steps_n = job->run_n, .name = job->run[i].name};
+  }
+  enter_stage(run, next);
 }
 
 static void on_started(gpointer data)
@@ -31,7 +67,7 @@ static void on_started(gpointer data)
 static void on_input_done(gpointer data)
 {
   qv_log(QV_LOG_DEBUG, "sandbox has its input", "jobId", ((QvJobRun *)data)->id, NULL);
-  say_progress(data, TRUE, 0);
+  say_members(data, 0);
 }
 
 static void on_progress(guint32 members, gpointer data)
@@ -39,7 +75,7 @@ static void on_progress(guint32 members, gpointer data)
   QvJobRun *run = data;
   if (members > 0) /* setup.json comes first where there is a setup */
     qv_run_feed_type(run, QV_RUN_EVENT_SETUP_OVER);
-  say_progress(run, TRUE, members);
+  say_members(run, members);
 }
 
 static void on_trouble(const char *code, const char *text, gpointer data)
@@ -151,7 +187,7 @@ void qv_run_spawn(QvJobRun *run)
   const QvJob *job = run->admission.job;
   qv_log(QV_LOG_INFO, "job starts", "jobId", run->id, "tenantId", job->tenant_id, "kind", job->kind, "image",
          job->image.name, "digest", job->image.digest, NULL);
-  say_progress(run, FALSE, 0);
+  enter_stage(run, (QvRunProgress){.stage = QV_RUN_STAGE_PREPARING});
   QvSetup setup = {.place = supervisor->place, .job = run->admission.job, .rootfs_file = run->rootfs_file,
                    .image_digest = run->image_digest,
                    .live = strcmp(supervisor->config->live_logs, "on") == 0};

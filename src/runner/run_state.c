@@ -83,6 +83,13 @@ static void stop(QvRun *run, QvRunActions *out)
   add(out, QV_RUN_DO_STOP);
 }
 
+/* No payload is wanted any more. */
+static void discard(QvRun *run, QvRunActions *out)
+{
+  if (run->process)
+    add(out, QV_RUN_DO_DISCARD);
+}
+
 static void on_fetched(QvRun *run, const QvRunEvent *event, QvRunActions *out)
 {
   if (run->phase != QV_RUN_NEW)
@@ -196,6 +203,13 @@ static void on_interrupt(QvRun *run, QvRunCause cause, QvRunActions *out)
     take_back(run, out);
     stop(run, out);
     break;
+  case QV_RUN_STORING: /* transfers are within wallMs: a server that takes no payload must not hold the slot for ever */
+    if (cause != QV_RUN_CAUSE_WALL)
+      break;
+    run->cause = cause;
+    discard(run, out);
+    finish(run, out);
+    break;
   default: /* the first cause decides; after the report none does */
     break;
   }
@@ -223,8 +237,7 @@ static void on_lock_lost(QvRun *run, QvRunActions *out)
     run->cause = QV_RUN_CAUSE_LOCK_LOST;
     take_back(run, out);
     stop(run, out);
-    if (run->process)
-      add(out, QV_RUN_DO_DISCARD);
+    discard(run, out);
     clear(run, out);
     break;
   default: /* the answer is on its way: the queue decides */
@@ -234,10 +247,15 @@ static void on_lock_lost(QvRun *run, QvRunActions *out)
 
 static void on_report(QvRun *run, QvRunActions *out)
 {
-  if (run->phase == QV_RUN_RUNNING)
-    run->cause = QV_RUN_CAUSE_REPORTED;
-  else if (run->phase != QV_RUN_STOPPING)
+  if (run->phase == QV_RUN_STOPPING) { /* the cause decides, and a result with it has no payload */
+    run->reported = TRUE;
+    discard(run, out);
+    finish(run, out);
     return;
+  }
+  if (run->phase != QV_RUN_RUNNING)
+    return;
+  run->cause = QV_RUN_CAUSE_REPORTED;
   run->reported = TRUE;
   run->phase = QV_RUN_STORING;
   take_back(run, out);
@@ -309,8 +327,7 @@ static void on_abandon(QvRun *run, QvRunActions *out)
     run->voided = TRUE;
   take_back(run, out);
   stop(run, out);
-  if (run->process)
-    add(out, QV_RUN_DO_DISCARD);
+  discard(run, out);
   run->owes_unlink = run->owes_revoke = FALSE; /* chunks and token have a TTL */
   clear(run, out);
 }

@@ -9,9 +9,9 @@
  *    │                │                │          NO_CANCEL,│ │   GRANTED │     │   v
  *    │                │                │              egress└─┼──> GRANTING    │ STOPPING
  *    │                │                │                      │     │ cause    v   │ REPORT
- *    │                │                │                      │     │     STORING <┘
- *    v                v                v                      v     v          │ STORED
- *   ANSWERING <──────────────────────────── USAGE ── ACCOUNTING <──────────────┘ egress
+ *    │                │                │                      │     │   STORING    │
+ *    v                v                v                      v     v     v STORED, wall
+ *   ANSWERING <──────────────────────────── USAGE ── ACCOUNTING <─────────┴────────┘ egress
  *    │ ANSWERED, REFUSED_BY_QUEUE
  *    v
  *   CLEARING ─(input unlinked, token revoked, job process reaped, sandbox gone)─> DONE
@@ -58,7 +58,7 @@ typedef enum {
  * CLAIM_WON/LOST   the replay guard's answer
  * ADMITTED         the checks behind the guard passed; field egress
  * REFUSED          they did not; field refusal
- * NO_CANCEL        the cancel key is absent
+ * NO_CANCEL        the cancel key is absent, or says nothing
  * GRANTED          the egress token is in Valkey
  * SETUP_OVER       setup.json was read, or the token's time is over
  * REVOKED          the token is gone and the proxies were told

@@ -121,7 +121,6 @@ static void begin_drain(Supervisor *self)
   qv_gate_shut(self->gate, "the runner ends: it takes no more jobs");
   qv_pulse_stopping(self->pulse);
   qv_logf(QV_LOG_INFO, "draining: %u jobs in progress", self->shared.runs->len);
-  qv_job_run_release_held(&self->shared);
   qv_worker_drain(self->shared.worker, on_drained, self);
   self->grace = g_timeout_add(self->shared.config->grace_ms, on_grace_over, self);
   maybe_leave(self);
@@ -278,6 +277,7 @@ static void start_worker(Supervisor *self)
                              .stalled_ms = config->stalled_ms,
                              .data_max_bytes = QV_JOB_JSON_BYTES_MAX};
   self->shared.worker = qv_worker_new(&options, &events, self);
+  qv_job_run_order_tenants(&self->shared);
   g_autofree char *channel = qv_cancel_channel(self->shared.prefix);
   g_autofree char *usage = qv_egress_usage_channel(self->shared.prefix);
   g_autofree char *smoke = qv_smoke_channel(self->shared.prefix);
@@ -373,6 +373,7 @@ static void clear(Supervisor *self)
   g_hash_table_unref(self->shared.admitted);
   qv_gate_free(self->gate);
   qv_backend_facts_free(self->facts);
+  qv_tenants_free(self->shared.tenants);
   if (self->shared.lock_fd >= 0)
     close(self->shared.lock_fd);
   g_clear_pointer(&self->address, qv_address_unref);
@@ -399,6 +400,7 @@ int qv_supervisor_main(const QvConfig *config)
   self.shared.runs = g_ptr_array_new_with_free_func(qv_job_run_free_func);
   self.shared.warm = qv_warm_pool_new(&self.shared);
   self.shared.admitted = qv_admitted_new();
+  self.shared.tenants = qv_tenants_new();
   self.shared.image_memory = qv_image_memory_new();
   QvTrialImages trial = {0};
   g_autoptr(GError) error = NULL;

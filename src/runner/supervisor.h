@@ -12,6 +12,7 @@
 #include "queue/worker.h"
 #include "runner/metrics.h"
 #include "runner/setup.h"
+#include "runner/tenants.h"
 
 typedef struct QvJobRun QvJobRun;
 typedef struct QvWarmPool QvWarmPool; /* warm.h */
@@ -34,6 +35,7 @@ typedef struct {
   GPtrArray *runs;        /* of QvJobRun, owned: one reference each */
   QvMetrics *metrics;     /* NULL: nobody wants any */
   GHashTable *admitted;   /* job id to gint64 *: when it may be forgotten, Unix ms */
+  QvTenants *tenants;     /* whose turn it is */
   gboolean draining;
   /* The last run is gone: the supervisor looks whether it may leave. */
   void (*released)(gpointer supervisor);

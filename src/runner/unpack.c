@@ -35,6 +35,8 @@ typedef struct {
   gboolean silent; /* warming up: write nothing */
   guint members;
   guint32 live; /* members of live logs */
+  const QvEntryOutputSpec *spec;
+  gboolean last; /* the step whose record came is the last one that runs */
 } Unpack;
 
 /* ---- configuration */
@@ -172,13 +174,19 @@ static void on_payload(void *user, const guint8 *bytes, gsize n)
 static void member_done(Unpack *unpack)
 {
   guint32 done = ++unpack->members;
+  if (unpack->last && unpack->members % 2 == 0) /* its log, too */
+    done = QV_IPC_COLLECTING;
   if (!unpack->silent)
     send_frame(QV_IPC_PROGRESS, &done, sizeof done, "", 0);
 }
 
 static void on_record(void *user, gssize step, const QvStepRecord *record)
 {
-  member_done(user);
+  Unpack *unpack = user;
+  gboolean failed = record->timed_out || record->has_signal || record->exit_code != 0;
+  unpack->last = step < 0 ? failed
+                          : (gsize)step + 1 == unpack->spec->steps_n || (failed && !unpack->spec->continue_on_failure[step]);
+  member_done(unpack);
 }
 
 static void on_log(void *user, gssize step, const char *text, gsize n)
@@ -224,7 +232,7 @@ static const QvEntryOutputSink sink = {.record = on_record,
 static void warm_up(const Config *config)
 {
   static const guint8 junk[1536] = {0};
-  Unpack unpack = {.silent = TRUE};
+  Unpack unpack = {.silent = TRUE, .spec = &config->spec};
   unpack.payload = qv_payload_writer_new(on_payload, &unpack);
   qv_payload_writer_log(unpack.payload, 0, "warm\n", 5);
   qv_payload_writer_artefact_begin(unpack.payload, "a", 1, FALSE);
@@ -266,7 +274,7 @@ static ssize_t read_some(guint8 *bytes, gsize n)
 static void unpack_stream(const Config *config)
 {
   static guint8 bytes[READ_BYTES];
-  Unpack unpack = {0};
+  Unpack unpack = {.spec = &config->spec};
   unpack.payload = qv_payload_writer_new(on_payload, &unpack);
   QvEntryOutput *output = qv_entry_output_new(&config->spec, &sink, &unpack);
   QvEntryOutputVerdict verdict = QV_ENTRY_OUTPUT_MORE;

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- ARGV: P, id, token, now, 'completed' or 'failed', text, keep count (-1: all), keep
 -- seconds (-1: for ever), removals at most, attempts, again (1 or 0), fetch (1 or 0), then
--- for fetch: token, lock_ms, worker, data_max.
+-- for fetch: token, lock_ms, worker, data_max, order; then keys of ours that go with the job.
 -- Answers { code } or { code, what take answered }. Codes: 0 done, -1 no such job, -2 no
 -- lock, -3 not active, -4 children pending, -6 another's lock, -9 children failed.
 local id, token, now, state, text = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
@@ -88,13 +88,16 @@ local function finish()
   end
   release_deduplication()
   store(tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10]))
+  for i = 18, #ARGV, 500 do
+    call('UNLINK', unpack(ARGV, i, math.min(i + 499, #ARGV)))
+  end
   return 0
 end
 
 local code = finish()
 local next = false
 if ARGV[12] == '1' then
-  next = take(ARGV[13], ARGV[14], now, ARGV[15], tonumber(ARGV[16]), ARGV[11] == '1')
+  next = take(ARGV[13], ARGV[14], now, ARGV[15], tonumber(ARGV[16]), ARGV[11] == '1', ARGV[17])
 end
 if code == 0 and not (next and next[1] == 1) and call('LLEN', P .. 'wait') == 0 and call('LLEN', P .. 'active') == 0 and
   call('ZCARD', P .. 'prioritized') == 0 then

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- ARGV: P, id, token, again. An unrun job back to where it is taken next. Codes as finish.lua.
+-- ARGV: P, id, token, again, tenant (as verified; '' for unknown). An unrun job back to where it is taken next. Codes as finish.lua.
 local id, token = ARGV[2], ARGV[3]
 local key = P .. id
 if call('EXISTS', key) == 0 then
@@ -17,6 +17,9 @@ if call('LREM', P .. 'active', -1, id) == 0 then
   return -3
 end
 call('HINCRBY', key, 'ats', -1)
+if ARGV[5] ~= '' then
+  call('HSET', key, 'qvTenant', ARGV[5])
+end
 local priority = tonumber(call('HGET', key, 'priority')) or 0
 if priority > 0 then
   call('ZADD', P .. 'prioritized', priority * 4294967296, id)

@@ -1,7 +1,13 @@
 -- SPDX-License-Identifier: Apache-2.0
--- take(token, lock_ms, now, worker, data_max, again): the next job into `active`
+-- take(token, lock_ms, now, worker, data_max, again, order): the next job into `active`
 -- under a lock. A table that starts with 1 and the job, or 0, the ms to wait for
 -- the rate limit (-1: none) and the ms at which the first delayed job is due (-1).
+-- order: '' for BullMQ's own order; else lines '-T' for a tenant that may have no more
+-- now, and '=T' for tenants that had a job lately, the latest last. Then the next job is the
+-- first one whose tenant had none lately, else the first of the tenant that had one longest
+-- ago. Jobs that are passed over stay where they are.
+local LOOK_MAX, LOOK_PAGE, DECODE_MAX = 2000, 200, 4194304
+
 local function promote(now)
   local due = call('ZRANGEBYSCORE', P .. 'delayed', 0, (now + 1) * 4096 - 1, 'LIMIT', 0, 1000)
   for _, id in ipairs(due) do
@@ -23,7 +29,93 @@ local function promote(now)
   end
 end
 
-local function pop()
+local function ranks(order)
+  local rank, n = {}, 0
+  for mark, tenant in string.gmatch(order, '([-=])([^\n]+)') do
+    n = n + 1
+    rank[tenant] = mark == '-' and -1 or n
+  end
+  return rank
+end
+
+-- The tenant that a job's data names, kept in the job's hash from the first look on: unsigned, so that it orders and decides
+-- nothing. '' for what is no job of ours or must be failed anyway. nil: too much was read for one script.
+local function tenant_of(id, look)
+  local key = P .. id
+  local f = redis.pcall('HMGET', key, 'qvTenant', 'defa')
+  if f.err then -- no hash: take looks once more, and drops it
+    return ''
+  elseif f[1] or f[2] then
+    return not f[2] and f[1] or ''
+  end
+  local bytes = call('HSTRLEN', key, 'data')
+  if bytes == 0 or bytes > look.data_max then
+    return ''
+  elseif bytes > look.decode_left then
+    return nil
+  end
+  look.decode_left = look.decode_left - bytes
+  local ok, data = pcall(cjson.decode, call('HGET', key, 'data'))
+  local job = ok and type(data) == 'table' and data.job
+  local tenant = type(job) == 'table' and job.tenantId
+  if type(tenant) ~= 'string' or #tenant > 128 or string.find(tenant, '\n', 1, true) then
+    tenant = ''
+  end
+  call('HSET', key, 'qvTenant', tenant)
+  return tenant
+end
+
+-- TRUE: no better one can come.
+local function consider(id, list, look)
+  local tenant = tenant_of(id, look)
+  local rank = tenant and (look.rank[tenant] or 0)
+  if rank and rank >= 0 and (not look.best_rank or rank < look.best_rank) then
+    look.best_rank, look.best, look.list = rank, id, list
+  end
+  return rank == nil or rank == 0
+end
+
+local function look_through(look)
+  for page = 0, LOOK_MAX - 1, LOOK_PAGE do
+    local ids = call('LRANGE', P .. 'wait', -page - LOOK_PAGE, -page - 1)
+    for i = #ids, 1, -1 do
+      if string.sub(ids[i], 1, 2) == '0:' then -- a wake-up mark of BullMQ 4
+        call('LREM', P .. 'wait', -1, ids[i])
+      elseif consider(ids[i], 'wait', look) then
+        return
+      end
+    end
+    if #ids < LOOK_PAGE then
+      break
+    end
+  end
+  for _, id in ipairs(call('ZRANGE', P .. 'prioritized', 0, LOOK_MAX - 1)) do
+    if consider(id, 'prioritized', look) then
+      return
+    end
+  end
+end
+
+local function pop_fair(order, data_max)
+  local look = { rank = ranks(order), data_max = data_max, decode_left = DECODE_MAX }
+  look_through(look)
+  if look.list == 'wait' then
+    call('LREM', P .. 'wait', -1, look.best)
+  elseif look.list then
+    call('ZREM', P .. 'prioritized', look.best)
+  elseif call('ZCARD', P .. 'prioritized') == 0 then
+    call('DEL', P .. 'pc')
+  end
+  if look.best then
+    call('LPUSH', P .. 'active', look.best)
+  end
+  return look.best
+end
+
+local function pop(order, data_max)
+  if order ~= '' then
+    return pop_fair(order, data_max)
+  end
   local id = call('RPOPLPUSH', P .. 'wait', P .. 'active')
   while id and string.sub(id, 1, 2) == '0:' do -- a wake-up mark of BullMQ 4
     call('LREM', P .. 'active', 1, id)
@@ -75,7 +167,7 @@ local function start(id, token, lock_ms, now, worker, max, duration)
   call('ZADD', P .. 'marker', 0, '0') -- the next idle worker wakes and looks
 end
 
-local function take(token, lock_ms, now, worker, data_max, again)
+local function take(token, lock_ms, now, worker, data_max, again, order)
   if again then -- the reply of a first try with this token was lost
     for _, id in ipairs(call('LRANGE', P .. 'active', 0, -1)) do
       if call('GET', P .. id .. ':lock') == token then
@@ -96,7 +188,7 @@ local function take(token, lock_ms, now, worker, data_max, again)
     end
   end
   if not held() then
-    local id = pop()
+    local id = pop(order, data_max)
     while id do
       -- A key that is no hash answers with an error: no job, and no reason for the queue to stand still.
       if type(redis.pcall('HEXISTS', P .. id, 'data')) == 'number' and call('EXISTS', P .. id) == 1 then
@@ -104,7 +196,7 @@ local function take(token, lock_ms, now, worker, data_max, again)
         return describe(id, data_max)
       end
       call('LREM', P .. 'active', 1, id) -- its hash was removed: nothing to run, nothing to fail
-      id = pop()
+      id = pop(order, data_max)
     end
   end
   local first = call('ZRANGE', P .. 'delayed', 0, 0, 'WITHSCORES')

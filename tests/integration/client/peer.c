@@ -199,7 +199,8 @@ static char *answer_job(Peer *peer, QvFetchedJob *fetched, const QvJob *job, con
   g_free(peer->base);
   peer->base = list_tar(base);
   g_mutex_unlock(&peer->lock);
-  g_autofree char *progress = qv_progress_format(TRUE, 0);
+  QvRunProgress step = { .stage = QV_RUN_STAGE_STEP, .step = 1, .steps_n = job->run_n, .name = job->run[0].name };
+  g_autofree char *progress = qv_run_progress_format(&step);
   qv_worker_progress(peer->worker, fetched, progress);
   g_autoptr(QvResult) result = qv_result_new(job, job_sha256, "peer", "runsc");
   QvEntryFacts *facts = qv_entry_facts_new();

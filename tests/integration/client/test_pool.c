@@ -101,7 +101,7 @@ static void test_ps(Fixture *f, gconstpointer data)
   g_free(qv_test_valkey_cli(f->valkey, "LPUSH", P "active", id, NULL));
   g_autofree char *now = g_strdup_printf("%" G_GINT64_FORMAT, qv_clock_unix_ms());
   g_free(qv_test_valkey_cli(f->valkey, "HSET", hash, "processedOn", now, "pb", "runner-7", "progress",
-                            "{\"phase\":\"running\",\"members\":0}", NULL));
+                            "{\"stage\":\"step\",\"step\":1,\"steps\":1,\"elapsedMs\":5}", NULL));
   g_free(qv_test_valkey_cli(f->valkey, "HSET", P "\033[2Jx", "data", "{}", "timestamp", now, NULL));
   g_free(qv_test_valkey_cli(f->valkey, "LPUSH", P "wait", "\033[2Jx", NULL));
   g_free(qv_test_valkey_cli(f->valkey, "HSET", P "gone", "failedReason", "rejected: bad\033]0;x\007", "finishedOn", now, NULL));

@@ -112,12 +112,17 @@ QvFinish test_worker_fail(TestWorker *t, QvFetchedJob *job, const char *reason)
   return o.value;
 }
 
-QvFinish test_worker_release(TestWorker *t, QvFetchedJob *job)
+QvFinish test_worker_release_as(TestWorker *t, QvFetchedJob *job, const char *tenant)
 {
   Outcome o = { 0 };
-  qv_worker_release(t->worker, job, on_finish, &o);
+  qv_worker_release(t->worker, job, tenant, on_finish, &o);
   QV_TEST_WAIT(o.done);
   return o.value;
+}
+
+QvFinish test_worker_release(TestWorker *t, QvFetchedJob *job)
+{
+  return test_worker_release_as(t, job, NULL);
 }
 
 static void on_added(QvAdd added, const GError *error, gpointer user)

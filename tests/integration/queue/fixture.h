@@ -36,6 +36,7 @@ QvFetchedJob *test_worker_next(TestWorker *t);
 QvFinish test_worker_complete(TestWorker *t, QvFetchedJob *job, const char *json);
 QvFinish test_worker_fail(TestWorker *t, QvFetchedJob *job, const char *reason);
 QvFinish test_worker_release(TestWorker *t, QvFetchedJob *job);
+QvFinish test_worker_release_as(TestWorker *t, QvFetchedJob *job, const char *tenant);
 
 /* Adds with the producer and waits; an error ends the test. */
 QvAdd fixture_add(QvProducer *producer, const char *id, const char *data);

@@ -67,8 +67,8 @@ static void test_egress(void)
                     "UNLINKED ->\nREVOKED -> RELEASE\n");
   /* The job process is killed during setup. */
   play(START_EGRESS "EXITED -> REVOKE SWEEP\nREVOKED ->\nUSAGE -> FINISH\nANSWERED -> UNLINK\nUNLINKED ->\nSWEPT -> RELEASE\n");
-  play(START_EGRESS "INTERRUPT:CANCELLED -> REVOKE STOP\nREVOKED ->\nREPORT -> STORE\nRECEIVED ->\nUSAGE ->\n"
-                    "STORED -> FINISH\nGONE ->\nEXITED ->\nANSWERED -> UNLINK\nUNLINKED -> RELEASE\n");
+  play(START_EGRESS "INTERRUPT:CANCELLED -> REVOKE STOP\nREVOKED ->\nREPORT -> DISCARD\nRECEIVED ->\nSTORED ->\n"
+                    "USAGE -> FINISH\nGONE ->\nEXITED ->\nANSWERED -> UNLINK\nUNLINKED -> RELEASE\n");
   play(START_EGRESS "LOCK_LOST -> REVOKE STOP DISCARD UNLINK\nUSAGE ->\nUNLINKED ->\nGONE ->\nEXITED ->\nREVOKED -> RELEASE\n");
   play(START_EGRESS "REPORT -> REVOKE STORE\nREVOKED ->\nRECEIVED ->\nSTORED ->\nLOCK_LOST -> STOP DISCARD UNLINK\nUSAGE ->\n"
                     "UNLINKED ->\nGONE ->\nEXITED -> RELEASE\n");
@@ -108,9 +108,14 @@ static void test_causes(void)
   play("FETCHED -> CLAIM\nINTERRUPT:SHUTDOWN ->\nCLAIM_WON -> ARM_WALL ADMIT\nADMITTED -> FINISH\n"
        "ANSWERED -> UNLINK\nUNLINKED -> RELEASE\n");
   /* While it runs: the report of what there was until then is kept. */
-  play(START "INTERRUPT:WALL -> STOP\nINTERRUPT:CANCELLED ->\nREPORT -> STORE\nRECEIVED ->\nSTORED -> FINISH\n"
+  play(START "INTERRUPT:WALL -> STOP\nINTERRUPT:CANCELLED ->\nREPORT -> DISCARD FINISH\nRECEIVED ->\n"
              "GONE ->\nEXITED ->\nANSWERED -> UNLINK\nUNLINKED -> RELEASE\n");
-  /* After the report nothing outside changes it. */
+  /* Storing is within wallMs too. */
+  play(START "REPORT -> STORE\nRECEIVED ->\nINTERRUPT:WALL -> DISCARD FINISH\nSTORED ->\nGONE ->\nEXITED ->\n"
+             "ANSWERED -> UNLINK\nUNLINKED -> RELEASE\n");
+  play(START "REPORT -> STORE\nRECEIVED ->\nGONE ->\nEXITED ->\nINTERRUPT:WALL -> FINISH\n"
+             "ANSWERED -> UNLINK\nUNLINKED -> RELEASE\n");
+  /* After the report nothing else outside changes it. */
   play(START "REPORT -> STORE\nINTERRUPT:CANCELLED ->\nRECEIVED ->\nSTORED -> FINISH\nANSWERED -> STOP UNLINK\n"
              "GONE ->\nEXITED ->\nUNLINKED -> RELEASE\n");
 }

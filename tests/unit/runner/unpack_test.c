@@ -118,6 +118,7 @@ typedef struct {
   int verdict; /* -1: none */
   gsize payload_bytes;
   guint progress;
+  guint32 progress_last;
   char *report;
   GString *live; /* NULL: none */
 } Outcome;
@@ -140,7 +141,7 @@ static Outcome finish(Process *process)
       else if (type == QV_IPC_PAYLOAD)
         outcome.payload_bytes += n;
       else if (type == QV_IPC_PROGRESS)
-        outcome.progress++;
+        outcome.progress++, outcome.progress_last = qv_ipc_u32(payload);
       else if (type == QV_IPC_LIVE) {
         outcome.live = outcome.live != NULL ? outcome.live : g_string_new(NULL);
         g_string_append_printf(outcome.live, "%u:%.*s;", qv_ipc_u32(payload), (int)n - 4, (const char *)payload + 4);
@@ -177,6 +178,7 @@ static void test_complete(void)
     g_assert_cmpint(outcome.verdict, ==, QV_UNPACK_COMPLETE);
     g_assert_cmpuint(outcome.payload_bytes, >, 0);
     g_assert_cmpuint(outcome.progress, ==, 2);
+    g_assert_cmpuint(outcome.progress_last, ==, QV_IPC_COLLECTING);
     g_assert_nonnull(outcome.report);
     g_assert_cmpint(outcome.report[64], ==, '\n');
     g_assert_nonnull(strstr(outcome.report, "\"out.bin\""));

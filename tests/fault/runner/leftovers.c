@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Owns the look for leftovers. A process is of this world when one of its descriptors is the world's log
+ * (all roles of a runner inherit it) or its arguments name the world's folder. */
+#include "leftovers.h"
+
+#include <errno.h>
+#include <glib/gstdio.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/random.h"
+#include "sandbox/backend.h"
+
+#define PREFIX "quavon-sandbox"
+
+enum { OWNER_HEX = 12 };
+
+static const char *const names[] = {
+#define X(name) #name,
+  LEFTOVER_KINDS(X)
+#undef X
+};
+
+const char *leftover_name(LeftoverKind kind)
+{
+  return names[kind];
+}
+
+/* ---- processes and mounts */
+
+static gboolean has_log_open(World *world, const char *pid)
+{
+  g_autofree char *folder = g_build_filename("/proc", pid, "fd", NULL);
+  g_autoptr(GDir) dir = g_dir_open(folder, 0, NULL);
+  for (const char *name = dir != NULL ? g_dir_read_name(dir) : NULL; name != NULL; name = g_dir_read_name(dir)) {
+    g_autofree char *link = g_build_filename(folder, name, NULL), *target = g_file_read_link(link, NULL);
+    if (g_strcmp0(target, world->log_file) == 0)
+      return TRUE;
+  }
+  return FALSE;
+}
+
+static void add_processes(World *world, GPtrArray *lines)
+{
+  g_autoptr(GDir) dir = g_dir_open("/proc", 0, NULL);
+  for (const char *name = g_dir_read_name(dir); name != NULL; name = g_dir_read_name(dir)) {
+    int pid = atoi(name);
+    g_autofree char *file = g_build_filename("/proc", name, "cmdline", NULL), *text = NULL;
+    gsize n;
+    if (pid <= 1 || pid == getpid() || pid == world->runner || pid == qv_test_valkey_pid(world->valkey) ||
+        !g_file_get_contents(file, &text, &n, NULL))
+      continue;
+    for (gsize i = 0; i + 1 < n; i++)
+      text[i] = text[i] == '\0' ? ' ' : text[i];
+    if ((n > 0 && strstr(text, world->dir) != NULL) || has_log_open(world, name))
+      g_ptr_array_add(lines, g_strdup_printf("process %s: %.200s", name, n > 0 ? text : ""));
+  }
+}
+
+static void add_mounts(World *world, GPtrArray *lines)
+{
+  g_autofree char *text = NULL;
+  g_assert_true(g_file_get_contents("/proc/self/mountinfo", &text, NULL, NULL));
+  g_auto(GStrv) all = g_strsplit(text, "\n", -1);
+  for (char **line = all; *line != NULL; line++) {
+    if (strstr(*line, world->dir) != NULL)
+      g_ptr_array_add(lines, g_strdup_printf("mount %s", *line));
+  }
+}
+
+/* ---- keys */
+
+static gboolean is_record(World *world, const char *key)
+{
+  static const char *const kept[] = {"sandbox:meta",   "sandbox:id",     "sandbox:events", "sandbox:marker",       "sandbox:completed",
+                                     "sandbox:failed", "sandbox:stalled-check", "runners", "sandbox:pc"};
+  const char *rest = key + strlen(PREFIX ":");
+  if (!g_str_has_prefix(key, PREFIX ":"))
+    return FALSE;
+  for (gsize i = 0; i < G_N_ELEMENTS(kept); i++) {
+    if (strcmp(rest, kept[i]) == 0)
+      return TRUE;
+  }
+  if (g_str_has_prefix(rest, "replay:") || g_str_has_prefix(rest, "health:"))
+    return TRUE;
+  if (g_str_has_prefix(rest, "blob:") && strstr(rest, ".live:") != NULL) /* its readers come after the end, too: protocol.md 10 */
+    return TRUE;
+  /* The hash of a job that ended. */
+  if (!g_str_has_prefix(rest, "sandbox:") || strchr(rest + 8, ':') != NULL)
+    return FALSE;
+  g_autofree char *ended = qv_test_valkey_cli(world->valkey, "HEXISTS", key, "finishedOn", NULL);
+  return strcmp(ended, "1") == 0;
+}
+
+static void add_keys(World *world, GPtrArray *lines)
+{
+  g_autofree char *text = qv_test_valkey_cli(world->valkey, "--scan", NULL);
+  g_auto(GStrv) keys = g_strsplit(text, "\n", -1);
+  for (char **key = keys; *key != NULL; key++) {
+    if (**key != '\0' && !is_record(world, *key))
+      g_ptr_array_add(lines, g_strdup_printf("key %s", *key));
+  }
+}
+
+/* ---- all */
+
+static QvBackend *open_backend(World *world)
+{
+  g_autofree char *id_file = g_build_filename(world->state_dir, "runner-id", NULL), *id = NULL;
+  g_assert_true(g_file_get_contents(id_file, &id, NULL, NULL));
+  g_strchomp(id);
+  QvBackendOptions options = {.state_dir = world->state_dir, .runner_id = id};
+  g_autoptr(GError) error = NULL;
+  QvBackend *backend = qv_backend_open("runsc", &options, &error);
+  g_assert_no_error(error);
+  return backend;
+}
+
+char **leftovers_find(World *world)
+{
+  GPtrArray *lines = g_ptr_array_new();
+  g_autoptr(QvBackend) backend = open_backend(world);
+  g_auto(GStrv) ofbackend = qv_backend_leftovers(backend);
+  for (char **line = ofbackend; *line != NULL; line++)
+    g_ptr_array_add(lines, g_strdup(*line));
+  add_processes(world, lines);
+  add_mounts(world, lines);
+  add_keys(world, lines);
+  g_ptr_array_add(lines, NULL);
+  return (char **)g_ptr_array_free(lines, FALSE);
+}
+
+void leftovers_await_none(World *world)
+{
+  for (gint64 end = qv_clock_mono_ms() + WORLD_DEADLINE_MS;;) {
+    g_auto(GStrv) left = leftovers_find(world);
+    if (left[0] == NULL)
+      return;
+    if (qv_clock_mono_ms() > end) {
+      g_autofree char *text = g_strjoinv("\n", left), *log = world_log(world);
+      gsize n = strlen(log);
+      g_error("left over:\n%s\nthe runner's log ends:\n%s", text, n > 8000 ? log + n - 8000 : log);
+    }
+    g_usleep(50000);
+  }
+}
+
+/* ---- planting */
+
+static void expect_found(World *world, const char *needle)
+{
+  g_auto(GStrv) left = leftovers_find(world);
+  for (char **line = left; *line != NULL; line++) {
+    if (strstr(*line, needle) != NULL)
+      return;
+  }
+  g_autofree char *text = g_strjoinv("\n", left);
+  g_error("planted, and not found: %s; found:\n%s", needle, text);
+}
+
+/* Where this runner's cgroups are: sandbox/cgroup.h, and the owner's name as sandbox/runsc.c makes it. */
+static void plant_cgroup(World *world, const char *id)
+{
+  g_autofree char *id_file = g_build_filename(world->state_dir, "runner-id", NULL), *runner_id = NULL;
+  g_assert_true(g_file_get_contents(id_file, &runner_id, NULL, NULL));
+  g_autofree char *text = g_strdup_printf("%s\n%s", g_strchomp(runner_id), world->state_dir);
+  g_autofree char *hex = g_compute_checksum_for_string(G_CHECKSUM_SHA256, text, -1);
+  const char *host = g_file_test("/sys/fs/cgroup/cgroup.controllers", G_FILE_TEST_EXISTS) ? "" : "memory";
+  g_autofree char *owner = g_strdup_printf("r%.*s", OWNER_HEX, hex);
+  g_autofree char *folder = g_build_filename("/sys/fs/cgroup", host, "quavon", owner, id, NULL);
+  g_assert_cmpint(g_mkdir_with_parents(folder, 0755), ==, 0);
+}
+
+static void plant_process(World *world, const char *id)
+{
+  g_autofree char *root = g_strdup_printf("--root=%s/runsc", world->state_dir);
+  const char *argv[] = {"/usr/bin/perl", "-e", "sleep 120", "planted", root, id, NULL};
+  GPid pid;
+  g_autoptr(GError) error = NULL;
+  GSpawnFlags quiet = G_SPAWN_STDOUT_TO_DEV_NULL | G_SPAWN_STDERR_TO_DEV_NULL; /* who sweeps kills it, and init reaps it */
+  g_spawn_async(NULL, (char **)argv, NULL, quiet, NULL, NULL, &pid, &error);
+  g_assert_no_error(error);
+}
+
+static void plant_key(World *world, const char *key)
+{
+  g_free(qv_test_valkey_cli(world->valkey, "SET", key, "planted", NULL));
+  expect_found(world, key);
+  g_free(qv_test_valkey_cli(world->valkey, "DEL", key, NULL));
+}
+
+void leftover_plant(World *world, LeftoverKind kind, GRand *rand)
+{
+  char id[QV_UUID_LEN + 1];
+  qv_random_uuid(id);
+  g_autofree char *bundle = g_build_filename(world->state_dir, "runs", id, NULL);
+  g_autofree char *state = g_strdup_printf("%s/runsc/%s_sandbox:%s.state", world->state_dir, id, id);
+  g_autofree char *blob = g_strdup_printf(PREFIX ":blob:%s.base:%d", id, g_rand_int_range(rand, 0, 9));
+  g_autofree char *token = g_strdup_printf(PREFIX ":egress:%s", id);
+  g_autofree char *lock = g_strdup_printf(PREFIX ":sandbox:%s:lock", id);
+  g_test_message("plants a %s of %s", leftover_name(kind), id);
+  switch (kind) {
+  case LEFTOVER_bundle:
+  case LEFTOVER_mount:
+    g_assert_cmpint(g_mkdir_with_parents(bundle, 0711), ==, 0);
+    if (kind == LEFTOVER_mount) {
+      g_assert_cmpint(mount("tmpfs", bundle, "tmpfs", 0, "size=64k"), ==, 0);
+      g_autofree char *needle = g_strdup_printf("%s rw", bundle);
+      expect_found(world, needle);
+      g_assert_cmpint(umount(bundle), ==, 0);
+    }
+    break;
+  case LEFTOVER_state:
+    g_assert_true(g_file_set_contents(state, "{}", 2, NULL));
+    break;
+  case LEFTOVER_cgroup:
+    plant_cgroup(world, id);
+    break;
+  case LEFTOVER_process:
+    plant_process(world, id);
+    break;
+  case LEFTOVER_blob:
+    plant_key(world, blob);
+    return;
+  case LEFTOVER_token:
+    plant_key(world, token);
+    return;
+  case LEFTOVER_lock:
+    plant_key(world, lock);
+    return;
+  case LEFTOVER_KINDS_N:
+    return;
+  }
+  expect_found(world, id);
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Fair fetching: round robin between tenants that wait, none over its cap, and nothing of BullMQ's view of the
+ * queue moves for it. */
+#include <string.h>
+
+#include "fixture.h"
+
+typedef struct {
+  QvTestValkey *valkey;
+  QvAddress *worker_address, *sandbox_address;
+  QvConn *conn;
+  QvProducer *producer;
+  TestWorker *t;
+} Fixture;
+
+static void set_up(Fixture *f, gconstpointer unused)
+{
+  f->valkey = qv_test_valkey_start(QV_TEST_VALKEY_PLAIN);
+  f->worker_address = fixture_address(qv_test_valkey_url(f->valkey, "worker"));
+  f->sandbox_address = fixture_address(qv_test_valkey_url(f->valkey, "sandbox"));
+  f->conn = qv_conn_new(f->worker_address, NULL);
+  f->producer = qv_producer_new(f->conn, PREFIX, 0);
+  f->t = test_worker_new(f->sandbox_address, 1, 30000, 30000);
+}
+
+static void tear_down(Fixture *f, gconstpointer unused)
+{
+  test_worker_free(f->t);
+  qv_producer_free(f->producer);
+  qv_conn_free(f->conn);
+  qv_address_unref(f->worker_address);
+  qv_address_unref(f->sandbox_address);
+  qv_test_valkey_free(f->valkey);
+}
+
+static void order(Fixture *f, const char *skip, const char *served)
+{
+  g_auto(GStrv) skips = g_strsplit(skip, " ", -1), serves = g_strsplit(served, " ", -1);
+  qv_worker_set_tenants(f->t->worker, (const char *const *)skips, (const char *const *)serves);
+}
+
+static void add(Fixture *f, const char *id, const char *tenant)
+{
+  g_autofree char *data = g_strdup_printf("{\"keyId\":\"k\",\"job\":{\"tenantId\":\"%s\",\"run\":[]},\"sig\":\"s\"}", tenant);
+  fixture_add(f->producer, id, data);
+}
+
+static void expect(Fixture *f, const char *id)
+{
+  QvFetchedJob *job = test_worker_next(f->t);
+  g_assert_cmpstr(job->id, ==, id);
+  g_assert_cmpint(test_worker_complete(f->t, job, "1"), ==, QV_FINISH_DONE);
+}
+
+/* After each job its tenant has been served last, as the runner says it. */
+static void test_round_robin(Fixture *f, gconstpointer unused)
+{
+  add(f, "a1", "a");
+  add(f, "a2", "a");
+  add(f, "a3", "a");
+  add(f, "b1", "b");
+  add(f, "b2", "b");
+  add(f, "c1", "c");
+  static const char *const rows[][2] = {{"", "a1"}, {"a", "b1"}, {"a b", "c1"}, {"a b c", "a2"}, {"b c a", "b2"}, {"c a b", "a3"}};
+  for (gsize i = 0; i < G_N_ELEMENTS(rows); i++) {
+    order(f, "", rows[i][0]);
+    qv_worker_resume(f->t->worker);
+    QvFetchedJob *job = test_worker_next(f->t);
+    g_assert_cmpstr(job->id, ==, rows[i][1]);
+    qv_worker_pause(f->t->worker); /* so that the next one is fetched under the next order */
+    g_assert_cmpint(test_worker_complete(f->t, job, "1"), ==, QV_FINISH_DONE);
+  }
+}
+
+/* A thousand of one do not hide the one of another, and stay where they are, in their order. */
+static void test_thousand(Fixture *f, gconstpointer unused)
+{
+  for (int i = 0; i < 1000; i++) {
+    g_autofree char *id = g_strdup_printf("a%d", i);
+    add(f, id, "a");
+  }
+  g_autofree char *before = qv_test_valkey_cli(f->valkey, "LRANGE", P "wait", "0", "-1", NULL);
+  add(f, "b1", "b");
+  order(f, "a", "a");
+  qv_worker_resume(f->t->worker);
+  expect(f, "b1");
+  g_autofree char *after = qv_test_valkey_cli(f->valkey, "LRANGE", P "wait", "0", "-1", NULL);
+  g_assert_cmpstr(before, ==, after);
+  /* Nothing for this runner: it waits, and looks at once when the tenant may have one more. */
+  qv_test_turn_ms(300);
+  g_assert_cmpuint(f->t->fetched_n, ==, 1);
+  order(f, "", "a b");
+  expect(f, "a0");
+  expect(f, "a1");
+}
+
+/* While it waits for the marker, also a second time. */
+static void test_unskipped(Fixture *f, gconstpointer unused)
+{
+  qv_worker_set_concurrency(f->t->worker, 4);
+  order(f, "a", "a");
+  qv_worker_resume(f->t->worker);
+  add(f, "a1", "a");
+  add(f, "a2", "a");
+  qv_test_turn_ms(500);
+  g_assert_cmpuint(f->t->fetched_n, ==, 0);
+  order(f, "", "a");
+  QvFetchedJob *first = test_worker_next(f->t), *second = test_worker_next(f->t);
+  g_assert_cmpstr(first->id, ==, "a1");
+  g_assert_cmpstr(second->id, ==, "a2");
+  order(f, "a", "a");
+  add(f, "b1", "b"); /* the marker wakes the read that was there all the time */
+  expect(f, "b1");
+  add(f, "a3", "a");
+  qv_test_turn_ms(300);
+  g_assert_cmpint(test_worker_complete(f->t, first, "1"), ==, QV_FINISH_DONE);
+  order(f, "", "a");
+  expect(f, "a3");
+  qv_worker_pause(f->t->worker);
+  add(f, "b2", "b");
+  qv_test_turn_ms(300);
+  g_assert_cmpuint(f->t->fetched_n, ==, 4);
+  qv_worker_resume(f->t->worker);
+  expect(f, "b2");
+}
+
+/* What is no job of ours, and what must be failed, is never held back; a priority counts within its tenant. */
+static void test_others(Fixture *f, gconstpointer unused)
+{
+  add(f, "a1", "a");
+  fixture_add(f->producer, "junk", "no JSON at all");
+  fixture_add(f->producer, "env", "{\"job\":{\"env\":{\"tenantId\":\"z\"},\"tenantId\":\"a\"}}");
+  fixture_add(f->producer, "list", "[1]");
+  add(f, "gone", "a");
+  g_free(qv_test_valkey_cli(f->valkey, "DEL", P "gone", NULL));
+  fixture_add(f->producer, "nohash", "{}");
+  g_free(qv_test_valkey_cli(f->valkey, "SET", P "nohash", "text", NULL));
+  add(f, "stuck", "a");
+  g_free(qv_test_valkey_cli(f->valkey, "HSET", P "stuck", "defa", "job stalled more than allowable limit", NULL));
+  g_free(qv_test_valkey_cli(f->valkey, "RPUSH", P "wait", "0:123", NULL));
+  add(f, "low", "b");
+  add(f, "high", "b");
+  g_free(qv_test_valkey_cli(f->valkey, "LREM", P "wait", "0", "low", NULL));
+  g_free(qv_test_valkey_cli(f->valkey, "LREM", P "wait", "0", "high", NULL));
+  g_free(qv_test_valkey_cli(f->valkey, "ZADD", P "prioritized", "30064771072", "low", "8589934592", "high", NULL));
+  order(f, "a", "a");
+  qv_worker_resume(f->t->worker);
+  expect(f, "junk");
+  expect(f, "list");
+  expect(f, "stuck");
+  expect(f, "high");
+  order(f, "", "b a"); /* the tenant in the environment is nobody's */
+  QvFetchedJob *job = test_worker_next(f->t);
+  g_assert_cmpstr(job->id, ==, "low"); /* it came with the last finish, or comes now: b is the older one */
+  g_assert_cmpint(test_worker_complete(f->t, job, "1"), ==, QV_FINISH_DONE);
+  expect(f, "a1");
+  expect(f, "env");
+  g_autofree char *left = qv_test_valkey_cli(f->valkey, "LRANGE", P "wait", "0", "-1", NULL);
+  g_assert_cmpstr(left, ==, "");
+}
+
+/* Given back with the tenant that is signed, where the text says another. */
+static void test_put_back(Fixture *f, gconstpointer unused)
+{
+  add(f, "liar", "b");
+  g_free(qv_test_valkey_cli(f->valkey, "HSET", P "liar", "qvTenant", "c", NULL));
+  order(f, "b", "b");
+  qv_worker_resume(f->t->worker);
+  QvFetchedJob *job = test_worker_next(f->t);
+  g_assert_cmpstr(job->id, ==, "liar");
+  g_assert_cmpint(test_worker_release_as(f->t, job, "b"), ==, QV_FINISH_DONE);
+  qv_test_turn_ms(300);
+  g_assert_cmpuint(f->t->fetched_n, ==, 1);
+  order(f, "", "b");
+  job = test_worker_next(f->t);
+  g_assert_cmpint(job->attempts_started, ==, 1);
+  g_assert_cmpint(test_worker_complete(f->t, job, "1"), ==, QV_FINISH_DONE);
+}
+
+/* Keys of ours go with the end, and only with an end that was stored. */
+static void test_keys(Fixture *f, gconstpointer unused)
+{
+  g_autoptr(GPtrArray) names = g_ptr_array_new();
+  for (int i = 0; i < 1100; i++)
+    g_ptr_array_add(names, g_strdup_printf(PREFIX ":blob:x:%d", i));
+  g_ptr_array_add(names, NULL);
+  g_free(qv_test_valkey_cli(f->valkey, "SET", PREFIX ":blob:x:0", "1", NULL));
+  g_free(qv_test_valkey_cli(f->valkey, "SET", PREFIX ":blob:x:1099", "1", NULL));
+  fixture_add(f->producer, "one", "{}");
+  qv_worker_resume(f->t->worker);
+  QvFetchedJob *job = test_worker_next(f->t);
+  g_free(qv_test_valkey_cli(f->valkey, "SET", P "one:lock", "another", NULL));
+  qv_worker_take_keys(f->t->worker, job, g_strdupv((char **)names->pdata));
+  g_assert_cmpint(test_worker_complete(f->t, job, "1"), ==, QV_FINISH_LOST);
+  fixture_wait_cli(f->valkey, "2", "EXISTS", PREFIX ":blob:x:0", PREFIX ":blob:x:1099");
+  fixture_add(f->producer, "two", "{}");
+  job = test_worker_next(f->t);
+  qv_worker_take_keys(f->t->worker, job, (char **)g_ptr_array_free(g_steal_pointer(&names), FALSE));
+  g_assert_cmpint(test_worker_complete(f->t, job, "1"), ==, QV_FINISH_DONE);
+  fixture_wait_cli(f->valkey, "0", "EXISTS", PREFIX ":blob:x:0", PREFIX ":blob:x:1099");
+}
+
+static void add_test(const char *name, void (*test)(Fixture *, gconstpointer))
+{
+  g_autofree char *path = g_strconcat("/queue/fair/", name, NULL);
+  g_test_add(path, Fixture, NULL, set_up, test, tear_down);
+}
+
+int main(int argc, char **argv)
+{
+  g_test_init(&argc, &argv, NULL);
+  add_test("round-robin", test_round_robin);
+  add_test("thousand", test_thousand);
+  add_test("unskipped", test_unskipped);
+  add_test("others", test_others);
+  add_test("put-back", test_put_back);
+  add_test("keys", test_keys);
+  return g_test_run();
+}
