@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """bench/run.py [--full] [NAME...]: measures, each figure in turn with its peer in the same run, and writes build/bench.json
 and a table. Nothing here asserts a speed. Without names: everything; --full: more rounds and larger inputs."""
-import argparse, json, os, pathlib, platform, re, shutil, subprocess, sys, threading, time
+import argparse, concurrent.futures, json, os, pathlib, platform, re, shutil, subprocess, sys, time
 
 from table import Figures
 from world import BUILD, IMAGES, ROOT, Missing, World, cpu_ms, descendants, figures, memory_kib, output, program
@@ -192,13 +192,12 @@ def warm(world, full):
     world.stop(runner)
 
 
-def side_by_side(argvs):
+def side_by_side(calls):
+    """Seconds until the last of them has ended."""
     start = time.monotonic()
-    threads = [threading.Thread(target=call) for call in argvs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
+        for future in [pool.submit(call) for call in calls]:
+            future.result()
     return time.monotonic() - start
 
 
@@ -235,14 +234,17 @@ def job_memory(world, full):
 
 
 def unpack(world, full):
-    """startedMs of the first step is what the entry took, its input's way included; the peer runs in the same sandbox."""
+    """startedMs of the first step is what the entry took for all of it, its input's way included; the peer unpacks the same
+    tree in the same sandbox, out of an archive that was in the snapshot too."""
+    source, folder, rows = tree(world, 200), world.dir / "packed", []
+    folder.mkdir()
+    subprocess.run(f"tar -C {source} -cf - . | gzip -1 >{folder}/t.tgz && cp -r {source} {folder}/tree", shell=True, check=True)
     runner = world.runner(QUAVON_SANDBOX_CONCURRENCY=1)
-    folder, rows = tree(world, 200), []
     for _ in range(5 if full else 3):
-        text = output(program("submit"), folder, 1, "workMiB=2048", "memoryMiB=1024", "--", "tar cf - . | gzip -1 >../t.tgz && mkdir ../x",
-                      "tar xzf ../t.tgz -C ../x", env=world.environment("worker"))
-        steps = json.loads(text.split(" ", 2)[2])["steps"]
-        rows.append((steps[0]["startedMs"], steps[1]["durationMs"]))
+        text = output(program("submit"), folder, 1, "workMiB=1024", "memoryMiB=1024", "--", "mkdir ../x && tar xzf t.tgz -C ../x",
+                      env=world.environment("worker"))
+        step = json.loads(text.split(" ", 2)[2])["steps"][0]
+        rows.append((step["startedMs"], step["durationMs"]))
     FIGURES.add("unpack_ratio", *zip(*rows), unit="ms", higher=False, goal=">= 1.5")
     world.stop(runner)
 

@@ -98,7 +98,8 @@ class World:
         log = f"runner.{len(self.children)}.log"
         runner = self.spawn(BUILD / "src/runner/quavon-sandbox-runner", env=self.environment("sandbox", **more), log=log)
         for _ in range(1800):
-            if "runner is ready" in (self.dir / log).read_text():
+            if "smoke test passed" in (self.dir / log).read_text():
+                time.sleep(0.5)  # the health record, which workers read, comes right behind
                 return runner
             if runner.poll() is not None:
                 break
