@@ -5,7 +5,7 @@ and a table. Nothing here asserts a speed. Without names: everything; --full: mo
 import argparse, concurrent.futures, json, os, pathlib, platform, re, shutil, subprocess, sys, time
 
 from table import Figures
-from world import BUILD, IMAGES, ROOT, Missing, World, cpu_ms, descendants, figures, memory_kib, output, program
+from world import BUILD, IMAGES, ROOT, Engine, Missing, World, descendants, figures, memory_kib, output, program, reaped_cpu_ms
 
 FIGURES = Figures()
 LIMITS = ["memoryMiB=256", "workMiB=64", "pids=64"]
@@ -249,9 +249,66 @@ def unpack(world, full):
     world.stop(runner)
 
 
+def node_runner(world, engine, concurrency):
+    folder, lock = world.node(), json.loads((IMAGES / "images.lock.json").read_text())
+    image = next(entry for entry in lock["images"] if entry["name"] == "base")
+    env = dict(os.environ, QV_URL=world.url("bench"), QV_KEY_FILE=str(world.key), QV_IMAGE="base", QV_DIGEST=image["digest"],
+               QV_RUNTIME="runsc-offline", QV_CONCURRENCY=str(concurrency), DOCKER_HOST=f"unix://{engine.socket}")
+    log = f"node.{len(world.children)}.log"
+    child = world.spawn("node", folder / "runner.mjs", env=env, log=log)
+    for _ in range(300):
+        if "ready" in (world.dir / log).read_text():
+            return child
+        time.sleep(0.1)
+    raise RuntimeError((world.dir / log).read_text())
+
+
+def sustained(world, pid, n):
+    """Jobs a second of two workers, CPU ms a job of the runner's own processes, and the most memory of these."""
+    most, stop = 0, False
+
+    def look():
+        nonlocal most
+        while not stop:
+            try:
+                most = max(most, sum(memory_kib(p, "Pss") for p in [pid, *descendants(pid)]))
+            except (FileNotFoundError, ProcessLookupError):
+                pass
+            time.sleep(0.05)
+
+    before = reaped_cpu_ms(pid)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        watcher = pool.submit(look)
+        seconds = side_by_side([lambda: submit(world, n)] * 2)
+        stop = True
+        watcher.result()
+    return 2 * n / seconds, (reaped_cpu_ms(pid) - before) / (2 * n), most / 1024
+
+
+def node(world, full):
+    """Ours on runsc, ours on docker-runsc and the Node reference, each with the machine to itself, in turn."""
+    engine, n, rows = Engine(world), 20 if full else 8, {"runsc": [], "docker": [], "node": []}
+    docker = {"QUAVON_SANDBOX_BACKEND": "docker-runsc", "QUAVON_SANDBOX_DOCKER_SOCKET": engine.socket}
+    for _ in range(5 if full else 3):
+        for name in rows:
+            world.cli("del", "quavon-sandbox:runners")
+            runner = node_runner(world, engine, 2) if name == "node" else world.runner(
+                QUAVON_SANDBOX_CONCURRENCY=2, **(docker if name == "docker" else {}))
+            submit(world, 1)
+            rows[name].append(sustained(world, runner.pid, n))
+            world.stop(runner)
+    engine.close(world)
+    rate = {name: [row[0] for row in rows[name]] for name in rows}
+    FIGURES.add("node_job_ratio", rate["runsc"], rate["node"], unit="jobs/s", goal=">= 2.5", note="runsc over docker run")
+    FIGURES.add("node_job_ratio_docker", rate["docker"], rate["node"], unit="jobs/s", goal=">= 1.1", note="docker-runsc over docker run")
+    FIGURES.add("node_cpu_ratio", *([row[1] for row in rows[name]] for name in ("docker", "node")), unit="CPU ms/job", higher=False,
+                goal=">= 8", note="the client `docker run` is the Node runner's, its CPU too")
+    FIGURES.add("node_rss_ratio", *([row[2] for row in rows[name]] for name in ("docker", "node")), unit="MiB", higher=False, goal=">= 5")
+
+
 MEASURES = {"jcs": jcs, "unseal": unseal, "open_pipe": open_pipe, "queue": queue, "scale": scale, "snapshot": snapshot,
             "growth": growth, "cold": cold, "warm": warm, "rate": rate, "job_memory": job_memory,
-            "unpack": unpack}
+            "unpack": unpack, "node": node}
 
 
 def versions():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a measurement needs around it: a private Valkey with the shipped ACL file, a runner, folders, peers of npm.
 Everything started here ends with it."""
-import atexit, hashlib, os, pathlib, re, secrets, shutil, signal, subprocess, tempfile, time
+import atexit, hashlib, os, pathlib, re, secrets, shutil, signal, subprocess, sys, tempfile, time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "release"
@@ -32,7 +32,7 @@ def program(name):
 class World:
     def __init__(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="qv-bench.", dir="/tmp"))
-        self.children = []
+        self.children, self.runs = [], 0
         atexit.register(self.close)
         self.rootfs = os.path.realpath(IMAGES / "base.erofs")
         self.key = self.dir / "key"
@@ -40,6 +40,9 @@ class World:
 
     def close(self):
         for child in reversed(self.children):
+            if child.stdin is not None:  # the end of its input is the end of an engine's keeper
+                child.stdin.close()
+                child.wait()
             self.stop(child)
         shutil.rmtree(self.dir, ignore_errors=True)
 
@@ -95,16 +98,21 @@ class World:
         return env
 
     def runner(self, **more):
-        log = f"runner.{len(self.children)}.log"
+        self.runs += 1
+        log = f"runner.{self.runs}.log"
         runner = self.spawn(BUILD / "src/runner/quavon-sandbox-runner", env=self.environment("sandbox", **more), log=log)
         for _ in range(1800):
-            if "smoke test passed" in (self.dir / log).read_text():
-                time.sleep(0.5)  # the health record, which workers read, comes right behind
+            if "smoke test passed" in (self.dir / log).read_text() and self.healthy():
                 return runner
             if runner.poll() is not None:
                 break
             time.sleep(0.1)
         raise RuntimeError("the runner does not start: " + (self.dir / log).read_text()[-2000:])
+
+    def healthy(self):
+        """A runner's health record says that its smoke test passed: workers then give it jobs."""
+        return any('"passed":true' in self.cli("get", f"{PREFIX}:health:{runner}")
+                   for runner in self.cli("zrange", f"{PREFIX}:runners", "0", "-1").split())
 
     # ---- peers of npm
 
@@ -118,10 +126,46 @@ class World:
         return folder
 
 
-def cpu_ms(pid):
-    """User and system time of a process so far."""
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
+class Engine:
+    """A private Docker engine with the runtimes runsc and runsc-offline, and the base image loaded."""
+
+    def __init__(self, world):
+        if shutil.which("dockerd") is None or shutil.which("docker") is None:
+            raise Missing("dockerd or docker is not installed")
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="qv-docker-", dir="/tmp"))
+        self.keeper = subprocess.Popen([sys.executable, ROOT / "tests/support/dockerd.py", self.dir], stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE, text=True)
+        world.children.append(self.keeper)
+        self.ask("start")
+        self.socket = next(self.dir.rglob("docker.sock"))
+        archive = world.dir / "base.tar"
+        output(BUILD / "src/cli/quavon", "images", "export", f"--output={archive}", "base", env=world.environment("worker"))
+        self.ask(f"load {archive}")
+        archive.unlink()
+
+    def ask(self, words):
+        self.keeper.stdin.write(words + "\n")
+        self.keeper.stdin.flush()
+        answer = self.keeper.stdout.readline().strip()
+        if answer == "" or answer.startswith("failed"):
+            raise RuntimeError(f"docker engine: {words}: {answer}")
+
+    def close(self, world):
+        self.keeper.stdin.close()
+        self.keeper.wait(120)
+        world.children.remove(self.keeper)
+
+
+def reaped_cpu_ms(pid):
+    """User and system time of a process, of its roles that live, and of all children that it has reaped."""
+    total = 0
+    for process in [pid, *descendants(pid)]:
+        try:
+            fields = pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+        except FileNotFoundError:
+            continue
+        total += sum(map(int, fields[11:15])) * 1000 / os.sysconf("SC_CLK_TCK")
+    return total
 
 
 def memory_kib(pid, what):
