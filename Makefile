@@ -4,7 +4,7 @@ BUILD = build/release
 PREFIX = /usr/local
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all help guest deps deps-build demo test bench fuzz lint coverage install deb clean
+.PHONY: all help guest deps deps-build demo test bench bench-full fuzz lint coverage install deb clean
 all: deps-build ## build everything (release) in build/release
 	@scripts/configure.sh $(BUILD) $(PREFIX)
 	@ninja -C $(BUILD)
@@ -27,8 +27,11 @@ test: guest deps ## lint, all suites under ASan and UBSan, release, valgrind, le
 guest:
 	@scripts/guest.sh before build/guest.before
 
-bench: all ## measure a job's way through the house; writes build/bench.json
+bench: all ## measure everything beside its peers, about 15 minutes; writes build/bench.json
 	@scripts/bench.sh
+
+bench-full: all ## the same with more rounds and larger inputs
+	@scripts/bench.sh --full
 
 fuzz: deps ## fuzz each parser for FUZZ_SECONDS (60) with clang's libFuzzer
 	@scripts/fuzz.sh
