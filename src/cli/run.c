@@ -138,6 +138,10 @@ static int run_embedded(const QvRunOptions *options, const QvConfig *config)
   const char *image = options->image != NULL ? options->image : "base";
   if (options->detach)
     return qv_usage("run", "--detach needs a runner that stays: set VALKEY_URL");
+  if (!g_path_is_absolute(config->state_dir)) {
+    qv_complain("QUAVON_SANDBOX_STATE_DIR: %s is not an absolute path", config->state_dir);
+    return QV_CLI_CONFIG;
+  }
   if (geteuid() != 0) {
     qv_complain("starting a sandbox of your own needs root: use `sudo quavon run …`, or set VALKEY_URL (and "
                 "QUAVON_SANDBOX_SIGNING_KEY_FILE) to a runner that is there");

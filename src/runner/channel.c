@@ -182,6 +182,19 @@ void qv_channel_free(QvChannel *channel)
   g_free(channel);
 }
 
+typedef struct {
+  guint8 *bytes;
+  gsize n;
+} Front;
+
+static void wipe_front(gpointer data)
+{
+  Front *front = data;
+  explicit_bzero(front->bytes, front->n);
+  g_free(front->bytes);
+  g_free(front);
+}
+
 void qv_channel_send(QvChannel *channel, QvIpcType type, const void *head, gsize head_n, GBytes *body)
 {
   if (channel->ended)
@@ -191,7 +204,10 @@ void qv_channel_send(QvChannel *channel, QvIpcType type, const void *head, gsize
   qv_ipc_header(type, head_n + body_n, front);
   if (head_n > 0)
     memcpy(front + QV_IPC_HEADER_BYTES, head, head_n);
-  g_queue_push_tail(&channel->queue, g_bytes_new_take(front, QV_IPC_HEADER_BYTES + head_n));
+  /* Heads are small, and one of them holds a job's keys: wiped when they were written. */
+  Front *owned = g_new(Front, 1);
+  *owned = (Front){front, QV_IPC_HEADER_BYTES + head_n};
+  g_queue_push_tail(&channel->queue, g_bytes_new_with_free_func(front, owned->n, wipe_front, owned));
   if (body_n > 0)
     g_queue_push_tail(&channel->queue, g_bytes_ref(body));
   channel->queued_bytes += QV_IPC_HEADER_BYTES + head_n + body_n;

@@ -142,6 +142,9 @@ static void test_configuration(void)
   g_auto(Ended) no_url = QUAVON("wait", "00000000-0000-4000-8000-000000000000");
   g_assert_cmpint(no_url.status, ==, 78);
   g_assert_nonnull(strstr(no_url.err, "VALKEY_URL"));
+  g_auto(Ended) relative = quavon("QUAVON_SANDBOX_STATE_DIR=here", (const char *const[]){ "run", "true", NULL });
+  g_assert_cmpint(relative.status, ==, 78);
+  g_assert_nonnull(strstr(relative.err, "QUAVON_SANDBOX_STATE_DIR"));
   char *root = tree_new();
   g_autofree char *setting = g_strconcat("QUAVON_SANDBOX_IMAGES_FILE=", root, "/lock.json", NULL);
   g_auto(Ended) no_images = quavon(setting, (const char *const[]){ "images", "list", NULL });
