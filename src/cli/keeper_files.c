@@ -121,7 +121,8 @@ char **qv_keeper_environment(const char *folder, gboolean egress)
                                               "QUAVON_SANDBOX_EGRESS_PROXY" };
   char **environment = with_file(common(folder), "VALKEY_URL_FILE", folder, QV_KEEPER_RUNNER_URL);
   environment = with_file(environment, "QUAVON_SANDBOX_STATE_DIR", folder, QV_KEEPER_STATE);
-  environment = with(environment, "QUAVON_SANDBOX_BACKEND", "runsc");
+  if (g_environ_getenv(environment, "QUAVON_SANDBOX_BACKEND") == NULL)
+    environment = with(environment, "QUAVON_SANDBOX_BACKEND", "runsc");
   environment = with(environment, "QUAVON_SANDBOX_CONCURRENCY", "1");
   /* It lives for one job: the smoke test of this boot, these programs and this image is remembered beside the images. */
   const char *lock = g_environ_getenv(environment, "QUAVON_SANDBOX_IMAGES_FILE");

@@ -13,10 +13,13 @@
 
 enum {
   SWEEP_AGAIN_MS = 60000,
+  ENGINE_AGAIN_MS = 2000, /* while the engine is away */
   CLOCK_APART_MS = 5000, /* the contract bears 30 s between a worker's clock and ours */
   DISK_LEFT_MIB = 256,
   PROC_BYTES_MAX = 65536,
 };
+
+#define ENGINE_ID "docker"
 
 struct QvGate {
   const QvPlace *place;
@@ -27,6 +30,9 @@ struct QvGate {
   gboolean shut; /* for good */
   guint again;   /* timer of the next sweep */
   gboolean sweeping;
+  gboolean has_engine; /* its containers outlive us and it: swept every minute, and when it comes back */
+  gboolean watching;   /* a process waits for its loss */
+  gint64 watched_at;   /* since when, monotonic us */
   guint64 mark;  /* what the running sweep can speak for */
   void (*changed)(gpointer data);
   gpointer data;
@@ -55,6 +61,7 @@ QvGate *qv_gate_new(const QvPlace *place, gint64 one_job_mib, void (*changed)(gp
 {
   QvGate *gate = g_new0(QvGate, 1);
   gate->place = place;
+  gate->has_engine = !qv_backend_takes_rootfs(place->backend);
   gate->one_job_mib = one_job_mib;
   gate->problems = qv_problems_new(on_problems, gate);
   gate->changed = changed;
@@ -71,12 +78,6 @@ void qv_gate_free(QvGate *gate)
   g_free(gate);
 }
 
-void qv_gate_attach(QvGate *gate, QvWorker *worker)
-{
-  gate->worker = worker;
-  apply(gate);
-}
-
 QvProblems *qv_gate_problems(const QvGate *gate)
 {
   return gate->problems;
@@ -88,8 +89,41 @@ static gboolean on_again(gpointer data);
 
 static void plan_sweep(QvGate *gate)
 {
+  guint ms = gate->has_engine && qv_problems_any(gate->problems, QV_PROBLEM_ENGINE) ? ENGINE_AGAIN_MS : SWEEP_AGAIN_MS;
   if (gate->again == 0 && !gate->sweeping && !gate->shut)
-    gate->again = g_timeout_add(SWEEP_AGAIN_MS, on_again, gate);
+    gate->again = g_timeout_add(ms, on_again, gate);
+}
+
+/* The engine, or our way to it, is gone: look whether it is back, and sweep when it is. */
+static void on_watched(const QvSweepEnd *end, gpointer data)
+{
+  QvGate *gate = data;
+  gate->watching = FALSE;
+  if (gate->shut || gate->sweeping)
+    return;
+  g_clear_handle_id(&gate->again, g_source_remove);
+  /* One that ends as soon as it begins is no reason to run in circles. */
+  gboolean lasted = g_get_monotonic_time() - gate->watched_at > (gint64)ENGINE_AGAIN_MS * 1000;
+  gate->again = g_timeout_add(lasted ? 0 : ENGINE_AGAIN_MS, on_again, gate);
+}
+
+/* The sweeper could talk to the engine, or it could not. */
+static void judge_engine(QvGate *gate, gboolean usable)
+{
+  if (!gate->has_engine)
+    return;
+  if (!usable) {
+    if (!qv_problems_any(gate->problems, QV_PROBLEM_ENGINE))
+      qv_log(QV_LOG_ERROR, "problem: the engine cannot be used; no jobs are fetched until it can", NULL);
+    qv_problems_set(gate->problems, QV_PROBLEM_ENGINE, ENGINE_ID, "the engine cannot be used");
+    return;
+  }
+  qv_problems_clear(gate->problems, QV_PROBLEM_ENGINE, ENGINE_ID);
+  if (!gate->watching) {
+    gate->watching = TRUE;
+    gate->watched_at = g_get_monotonic_time();
+    qv_sweeper_start(gate->place, QV_SWEEP_WATCH, NULL, on_watched, gate);
+  }
 }
 
 static void on_swept(const QvSweepEnd *end, gpointer data)
@@ -100,10 +134,13 @@ static void on_swept(const QvSweepEnd *end, gpointer data)
     return;
   /* What was told while it ran is left for the next one. */
   gboolean was_open = gate->open;
+  judge_engine(gate, end->status == QV_SWEEP_CLEAN || end->status == QV_SWEEP_LEFT);
   if (end->status != QV_SWEEP_CLEAN || !qv_problems_clear_until(gate->problems, QV_PROBLEM_SWEEP, gate->mark))
     plan_sweep(gate);
   else if (gate->open && !was_open)
     qv_logf(QV_LOG_INFO, "the problem is gone: fetching jobs again");
+  if (gate->has_engine)
+    plan_sweep(gate);
 }
 
 static gboolean on_again(gpointer data)
@@ -114,6 +151,15 @@ static gboolean on_again(gpointer data)
   gate->mark = qv_problems_mark(gate->problems);
   qv_sweeper_start(gate->place, NULL, NULL, on_swept, gate);
   return G_SOURCE_REMOVE;
+}
+
+void qv_gate_attach(QvGate *gate, QvWorker *worker)
+{
+  gate->worker = worker;
+  apply(gate);
+  judge_engine(gate, TRUE);
+  if (gate->has_engine)
+    plan_sweep(gate);
 }
 
 void qv_gate_leftover(QvGate *gate, const char *text)

@@ -29,6 +29,10 @@ static int sweep(const QvSweepOrder *order)
     qv_log(QV_LOG_ERROR, "backend cannot be used", "backend", order->place.backend, "error", error->message, NULL);
     return error->code == QV_ERROR_POLICY || error->code == QV_ERROR_LIMIT ? QV_EXIT_CONFIG : QV_SWEEP_UNUSABLE;
   }
+  if (g_strcmp0(order->sandbox_id, QV_SWEEP_WATCH) == 0) {
+    qv_backend_await_loss(backend);
+    return QV_SWEEP_CLEAN;
+  }
   qv_egress_socket_sweep(order->place.state_dir, order->sandbox_id);
   QvSweepReport report = {0};
   gboolean clean = qv_backend_sweep(backend, order->sandbox_id, &report, &error);

@@ -4,6 +4,9 @@
  * holds the backend. */
 #pragma once
 
+/* In place of a sandbox id: sweep nothing; watch the backend's engine and end, clean, when the connection to it is lost. */
+#define QV_SWEEP_WATCH "watch"
+
 enum {
   QV_SWEEP_CLEAN = 0,
   QV_SWEEP_UNUSABLE = 1, /* the backend cannot be opened, or its test failed */

@@ -75,6 +75,12 @@ gboolean qv_backend_sweep(QvBackend *backend, const char *sandbox_id, QvSweepRep
   return backend->ops->sweep(backend, sandbox_id, report, error);
 }
 
+void qv_backend_await_loss(QvBackend *backend)
+{
+  if (backend->ops->await_loss != NULL)
+    backend->ops->await_loss(backend);
+}
+
 char **qv_backend_leftovers(QvBackend *backend)
 {
   return backend->ops->leftovers(backend, NULL);

@@ -103,6 +103,10 @@ QvSandbox *qv_backend_start(QvBackend *backend, const QvSandboxRequest *request,
  * REPORT (may be NULL) is filled either way. */
 gboolean qv_backend_sweep(QvBackend *backend, const char *sandbox_id, QvSweepReport *report, GError **error);
 
+/* Blocks while the engine is there: returns when the connection to it ends, whatever the reason. A backend without an
+ * engine returns at once. */
+void qv_backend_await_loss(QvBackend *backend);
+
 /* The leak check: a line for each process, cgroup, state file and run folder of this
  * runner that exists now, living sandboxes included. NULL-terminated, empty
  * when there is none. */

@@ -20,6 +20,7 @@ typedef struct {
   QvSandbox *(*start)(QvBackend *backend, const QvSandboxRequest *request, QvSandboxFunc func, gpointer data,
                       GError **error);
   gboolean (*sweep)(QvBackend *backend, const char *sandbox_id, QvSweepReport *report, GError **error);
+  void (*await_loss)(QvBackend *backend); /* NULL: there is no engine */
   /* Of one sandbox, or of all with NULL. */
   char **(*leftovers)(QvBackend *backend, const char *sandbox_id);
   /* Do the limits of a living sandbox hold? */

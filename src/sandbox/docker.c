@@ -176,10 +176,20 @@ static const char *backend_network(const QvBackend *backend)
   return ((const QvDockerBackend *)backend)->egress_network;
 }
 
+/* An event stream that nothing is written to: it ends with the engine, or with the engine's connection to us. */
+static void await_loss(QvBackend *backend)
+{
+  g_auto(QvEngineAnswer) answer = {0};
+  g_autoptr(GError) error = NULL;
+  QvEngineRequest request = {.method = "GET",
+                             .path = "/events?filters=%7B%22type%22%3A%5B%22plugin%22%5D%2C%22event%22%3A%5B%22none%22%5D%7D"};
+  qv_engine_call(((QvDockerBackend *)backend)->engine, &request, &answer, &error);
+}
+
 #define COMMON \
   .free = backend_free, .cgroup = backend_cgroup, .network = backend_network, .version = qv_docker_version, \
   .check_images = qv_docker_check_images, .start = qv_docker_start, .sweep = qv_docker_sweep, \
-  .leftovers = qv_docker_leftovers, .verify = qv_docker_verify, .usage = qv_docker_usage, \
+  .await_loss = await_loss, .leftovers = qv_docker_leftovers, .verify = qv_docker_verify, .usage = qv_docker_usage, \
   .cut_network = qv_docker_cut_network, .kill = qv_docker_kill, .free_sandbox = qv_docker_free_sandbox
 
 const QvBackendOps qv_docker_runsc_ops = {.name = "docker-runsc", .platform = "systrap", .open = open_runsc, COMMON};

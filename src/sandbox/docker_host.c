@@ -23,12 +23,21 @@ static char *read_proc(const char *pid, const char *name, gsize *n)
   return qv_fd_read_file(path, TEXT_BYTES_MAX, n, NULL);
 }
 
+/* Dead, and only not yet reaped by whoever inherited it. */
+static gboolean is_zombie(const char *pid)
+{
+  gsize n;
+  g_autofree char *text = read_proc(pid, "stat", &n);
+  const char *behind = text != NULL ? strrchr(text, ')') : NULL;
+  return behind == NULL || g_str_has_prefix(behind, ") Z") || g_str_has_prefix(behind, ") X");
+}
+
 static gboolean belongs(const char *pid, const char *container)
 {
   gsize n;
   g_autofree char *groups = read_proc(pid, "cgroup", &n);
   if (groups != NULL && strstr(groups, container) != NULL)
-    return TRUE;
+    return !is_zombie(pid);
   /* An argument of its own, or the end of one: "-id" "<id>", "--bundle=…/<id>". A process that only mentions it somewhere
    * else (a person's `docker logs`) is not the container's. */
   g_autofree char *arguments = read_proc(pid, "cmdline", &n);

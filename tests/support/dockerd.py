@@ -67,7 +67,7 @@ class Keeper:
         self.folder = pathlib.Path(folder)
         self.group = "quavon-test-" + self.folder.name
         self.holder = self.containerd = self.engine = None
-        self.namespace = None
+        self.namespace = self.namespace_fd = None
 
     def path(self, name):
         return str(self.folder / name)
@@ -126,6 +126,8 @@ class Keeper:
             except OSError:
                 name = ""
             if name == "sleep" and self.namespace != own:
+                # Held open to the end: the number of a namespace that is gone is given to somebody else's.
+                self.namespace_fd = os.open(f"/proc/{self.holder.pid}/ns/mnt", os.O_RDONLY)
                 return None
             time.sleep(0.02)
         return "the namespaces took too long"

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,6 +104,25 @@ static void do_connect(const char *address)
   inet_pton(AF_INET, address, &to.sin_addr);
   int failed = fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof to) != 0;
   printf("connect %s\n", failed ? strerrorname_np(errno) : "yes");
+  if (fd >= 0)
+    close(fd);
+}
+
+/* Within some seconds: who is cut off hears nothing at all. */
+static void do_tcp(const char *address)
+{
+  struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9)};
+  int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), err = 0;
+  socklen_t n = sizeof err;
+  struct pollfd waiting = {.fd = fd, .events = POLLOUT};
+  inet_pton(AF_INET, address, &to.sin_addr);
+  if (fd < 0 || (connect(fd, (struct sockaddr *)&to, sizeof to) != 0 && errno != EINPROGRESS))
+    err = errno;
+  else if (poll(&waiting, 1, 3000) == 0)
+    err = ETIMEDOUT;
+  else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &n) != 0)
+    err = errno;
+  printf("tcp %s\n", err == 0 ? "yes" : strerrorname_np(err));
   if (fd >= 0)
     close(fd);
 }
@@ -257,6 +277,8 @@ static void obey(char *line)
     do_open(argument, O_RDONLY);
   else if (strcmp(line, "connect") == 0)
     do_connect(argument);
+  else if (strcmp(line, "tcp") == 0)
+    do_tcp(argument);
   else if (strcmp(line, "egress") == 0)
     do_egress(argument);
   else if (strcmp(line, "identity") == 0)
