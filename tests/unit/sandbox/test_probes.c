@@ -225,7 +225,10 @@ static void test_answer_form(void)
   g_assert_cmpstr(hash, ==, "NONE");
   g_autoptr(GHashTable) host = qv_probe_host_read();
   g_assert_nonnull(g_hash_table_lookup(host, "boot_id"));
-  g_assert_cmpstr(g_hash_table_lookup(host, "vdso"), !=, "NONE");
+  /* Valgrind hides the vdso from its programs. */
+  const char *preload = g_getenv("LD_PRELOAD");
+  gboolean hidden = preload != NULL && strstr(preload, "vgpreload") != NULL;
+  g_assert_cmpint(strcmp(g_hash_table_lookup(host, "vdso"), "NONE") == 0, ==, hidden);
 }
 
 int main(int argc, char **argv)
