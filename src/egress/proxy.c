@@ -15,7 +15,6 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "egress/relay.h"
 #include "egress/tunnel.h"
 
 enum { BACKLOG = 1024, ACCEPTS_A_TURN = 64, ACCEPT_REST_MS = 100, LOG_LINES_A_SECOND = 20, DEFER_ACCEPT_S = 1 };
@@ -343,7 +342,6 @@ void qv_proxy_free(QvProxy *proxy)
   qv_tokens_free(proxy->tokens);
   qv_registries_free(proxy->registries);
   g_array_unref(proxy->ports);
-  qv_relay_trim();
   qv_loop_free(proxy->loop);
   g_free(proxy);
 }

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 
-/* A tunnel has two sockets, and at the worst a pipe each way; beside them Valkey, resolvers, listeners. */
-enum { FILES_A_TUNNEL = 6, FILES_BESIDE = 64, OPENING_MAX = 1024 };
+/* A tunnel has two sockets; beside them Valkey, resolvers, listeners. */
+enum { FILES_A_TUNNEL = 2, FILES_BESIDE = 64, OPENING_MAX = 1024 };
 
 QvAddress *qv_egress_settings_address(const QvConfig *config, GError **error)
 {
