@@ -175,7 +175,8 @@ void qv_tunnel_cut(QvTunnel *tunnel, QvReason why)
   } else if (tunnel->state == QV_TUNNEL_HELLO && (n = qv_reason_alert(why, alert)) > 0) {
     linger(tunnel, alert, n);
   } else {
-    tunnel->resets = opened && why != QV_REASON_CLOSED;
+    /* A reset drops what the kernel has not sent yet: right for a cut, wrong for an end. */
+    tunnel->resets = opened && why != QV_REASON_CLOSED && why != QV_REASON_FAILED;
     qv_tunnel_drop(tunnel);
   }
 }
@@ -189,6 +190,17 @@ static void tell_end(QvWay *way, QvSide *out)
     return;
   shutdown(out->fd, SHUT_WR);
   way->shut = TRUE;
+}
+
+/* A way that broke is over; the other one goes on: a server that answers and hangs up on what the client still sends has
+ * answered all the same. */
+static void note_broken(QvTunnel *tunnel, QvWay *way, QvWayState state)
+{
+  if (state != QV_WAY_BROKEN)
+    return;
+  qv_way_clear(way);
+  way->ended = way->done = way->shut = TRUE;
+  tunnel->failed = TRUE;
 }
 
 static void pass_on(QvTunnel *tunnel, gboolean more)
@@ -226,10 +238,10 @@ static void relay(QvTunnel *tunnel)
   tunnel->token->bytes += (gint64)(up + down);
   if (up + down > 0)
     qv_tunnel_wait(tunnel, QV_WAIT_IDLE, tunnel->proxy->limits.idle_ms);
-  if (went_up == QV_WAY_BROKEN || went_down == QV_WAY_BROKEN)
-    qv_tunnel_cut(tunnel, QV_REASON_FAILED);
-  else if (tunnel->up.done && tunnel->down.done)
-    qv_tunnel_cut(tunnel, QV_REASON_CLOSED);
+  note_broken(tunnel, &tunnel->up, went_up);
+  note_broken(tunnel, &tunnel->down, went_down);
+  if (tunnel->up.done && tunnel->down.done)
+    qv_tunnel_cut(tunnel, tunnel->failed ? QV_REASON_FAILED : QV_REASON_CLOSED);
   else if (tunnel->token->bytes > tunnel->proxy->limits.token_bytes)
     qv_tunnel_cut(tunnel, QV_REASON_BYTES);
   else

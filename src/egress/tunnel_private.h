@@ -45,6 +45,7 @@ struct QvTunnel {
   QvSide c, u;
   QvProxy *proxy;
   QvTunnelState state;
+  gboolean failed; /* a way broke */
   gboolean resets; /* both sides are told by a reset, not by an end */
   guint8 wait;
   GList in_wait, in_all, in_token;
