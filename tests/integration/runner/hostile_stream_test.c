@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A stream of mixed hostile jobs, with good ones between them: each ends as it must, the runner's memory stays
+ * flat, nothing is left. And the entry program replaced by one of an attacker's (bad_entry.c), which holds the key of its
+ * stream: nothing comes out but an error of its own job, or a well-formed lie about it. */
+#include <glib.h>
+#include <glib/gstdio.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "world.h"
+
+/* The memory of a sanitized program grows by its quarantine: there the stream is shorter and not measured. */
+#if defined(__SANITIZE_ADDRESS__)
+enum { JOBS = 16, MEASURED = FALSE };
+#else
+enum { JOBS = 60, MEASURED = TRUE };
+#endif
+enum { JOBS_LONG = 1000, WARM_UP = 16, GROWTH_KIB = 8192, AT_ONCE = 2 };
+
+static World *world;
+
+typedef struct {
+  const char *name, *script;
+  const char *codes; /* those that are right, blanks between; "-": succeeded */
+  gint64 timeout_ms; /* of the step; 0: none */
+} Kind;
+
+static const Kind kinds[] = {
+  {"good", "echo fine", "-", 0},
+  {"flood", "yes | head -c 30000000", "-", 0},
+  {"kill-the-entry", "kill -9 1; sleep 100", "sandbox_lost", 0},
+  {"good-again", "test -f hello.txt", "-", 0},
+  {"noise", "head -c 200000 /dev/urandom", "-", 0},
+  {"daemons", "for i in 1 2 3 4 5; do (setsid sleep 1000 &) ; done; exit 0", "-", 0},
+  {"full-disk", "cat /dev/zero > big; exit 1", "disk", 0},
+  {"exit", "exit 137", "step_failed", 0},
+  {"time", "trap '' TERM; while :; do :; done", "timeout", 1500},
+  {"forks", "i=0; while [ $i -lt 200 ]; do sleep 100 & i=$((i+1)); done; exit 0", "- step_failed processes", 120000},
+  {"forged-output", "for f in /proc/1/fd/*; do echo junk > $f; done; exit 0", "- step_failed bad_output", 0},
+  {"many-files", "mkdir -p out; for i in $(seq 300); do : > out/$i; done", "-", 0},
+  {"links", "mkdir -p out; ln -s /etc/passwd out/a; ln -s / out/b; mkfifo out/c; exit 0", "-", 0},
+  {"memory", "head -c 2000000000 /dev/zero | tail > /dev/null; exit 0", "memory", 0},
+  {"stop-the-entry", "kill -STOP 1; sleep 1000", "wall sandbox_lost", 0},
+};
+
+static QvJob *make_job(const Kind *kind)
+{
+  QvJob *job = world_job(world, kind->script);
+  job->run[0].timeout_ms = kind->timeout_ms;
+  g_strfreev(job->artefacts);
+  job->artefacts = g_strdupv((char *[]){(char *)"out/**", NULL});
+  if (strstr(kind->codes, "wall") != NULL)
+    job->given.wall_ms = 5000;
+  return job;
+}
+
+static gint64 resident_kib(GPid pid)
+{
+  g_autofree char *path = g_strdup_printf("/proc/%d/status", pid);
+  g_autofree char *text = NULL;
+  g_assert_true(g_file_get_contents(path, &text, NULL, NULL));
+  const char *line = strstr(text, "VmRSS:");
+  g_assert_nonnull(line);
+  return g_ascii_strtoll(line + 6 + strspn(line + 6, " \t"), NULL, 10);
+}
+
+static void check_end(const Kind *kind, const QvJob *job, const char *sha256)
+{
+  g_autoptr(QvResult) result = world_result(world, job, sha256);
+  const char *code = result->code == QV_CODE_NONE ? "-" : qv_code_text(result->code);
+  g_auto(GStrv) right = g_strsplit(kind->codes, " ", -1);
+  if (!g_strv_contains((const char *const *)right, code))
+    g_error("%s: ended as %s, not as one of %s", kind->name, code, kind->codes);
+}
+
+static void test_stream(void)
+{
+  gboolean is_long = g_strcmp0(g_getenv("QUAVON_TEST_LONG"), "1") == 0;
+  gsize jobs_n = is_long ? JOBS_LONG : JOBS;
+  gint64 warm_kib = 0, end_kib = 0;
+  world_start(world, (const char *const[]){"QUAVON_SANDBOX_CONCURRENCY=2", NULL});
+  for (gsize at = 0; at < jobs_n; at += AT_ONCE) {
+    QvJob *jobs[AT_ONCE];
+    char sha256[AT_ONCE][65];
+    for (gsize i = 0; i < AT_ONCE; i++) {
+      jobs[i] = make_job(&kinds[(at + i) % G_N_ELEMENTS(kinds)]);
+      world_add(world, jobs[i], sha256[i]);
+    }
+    for (gsize i = 0; i < AT_ONCE; i++) {
+      check_end(&kinds[(at + i) % G_N_ELEMENTS(kinds)], jobs[i], sha256[i]);
+      qv_job_free(jobs[i]);
+    }
+    if (at + AT_ONCE == WARM_UP)
+      warm_kib = resident_kib(world->runner);
+  }
+  end_kib = resident_kib(world->runner);
+  g_test_message("%zu jobs; supervisor %" G_GINT64_FORMAT " KiB after %d, %" G_GINT64_FORMAT " KiB at the end", jobs_n, warm_kib,
+                 WARM_UP, end_kib);
+  world_expect_clean(world);
+  g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
+  if (MEASURED)
+    g_assert_cmpint(end_kib - warm_kib, <, GROWTH_KIB);
+}
+
+/* ---- the replaced entry */
+
+static const Kind entries[] = {
+  {"lie", "lie", "-", 0},
+  {"nothing", "nothing", "sandbox_lost", 0},
+  {"crash", "crash", "sandbox_lost", 0},
+  {"noise", "noise", "bad_output", 0},
+  {"zeros", "zeros", "bad_output", 0},
+  {"other-step", "other-step", "bad_output", 0},
+  {"no-code", "no-code", "bad_output", 0},
+  {"huge-header", "huge-header", "bad_output", 0},
+  {"a-million-members", "a-million-members", "bad_output", 0},
+  {"trailing", "trailing", "- bad_output", 0}, /* decided at the two zero blocks, where the rest is not there yet */
+  {"live-flood", "live-flood", "bad_output", 0},
+  {"artefact-outside", "artefact-outside", "bad_output", 0},
+  {"silent", "silent", "wall", 0},
+  {"deaf", "deaf", "wall", 0},
+};
+
+static char *bad_file;
+
+static void run(const char *const *argv)
+{
+  g_autoptr(GError) error = NULL;
+  int status = -1;
+  g_spawn_sync(NULL, (char **)argv, NULL, G_SPAWN_SEARCH_PATH | G_SPAWN_STDOUT_TO_DEV_NULL, NULL, NULL, NULL, NULL, &status,
+               &error);
+  g_assert_no_error(error);
+  g_assert_true(g_spawn_check_wait_status(status, NULL));
+}
+
+/* A second image, whose entry is the attacker's; the first one is that of the smoke test. */
+static void replace_image(void)
+{
+  static const char *const FOLDERS[] = {"proc", "sys", "dev", "tmp", "workspace", "run", "opt/quavon"};
+  g_autofree char *root = g_build_filename(world->dir, "root", NULL);
+  for (gsize i = 0; i < G_N_ELEMENTS(FOLDERS); i++) {
+    g_autofree char *path = g_build_filename(root, FOLDERS[i], NULL);
+    g_assert_cmpint(g_mkdir_with_parents(path, 0755), ==, 0);
+  }
+  g_autofree char *entry = g_build_filename(root, "opt/quavon/entry", NULL);
+  const char *install[] = {"install", "-m", "755", g_getenv("QUAVON_TEST_BAD_ENTRY"), entry, NULL};
+  run(install);
+  /* Beside the lock, as every image file. */
+  bad_file = g_strconcat(world->images_file, ".erofs", NULL);
+  const char *file = bad_file;
+  g_autofree char *name = g_path_get_basename(file);
+  const char *make[] = {"mkfs.erofs", "-T0", "-E", "noinline_data", file, root, NULL};
+  run(make);
+  g_autoptr(GMappedFile) map = g_mapped_file_new(file, FALSE, NULL);
+  g_autofree char *sha256 = g_compute_checksum_for_data(G_CHECKSUM_SHA256, (const guchar *)g_mapped_file_get_contents(map),
+                                                        g_mapped_file_get_length(map));
+  g_autofree char *before = NULL;
+  g_assert_true(g_file_get_contents(world->images_file, &before, NULL, NULL));
+  g_autofree char *both = g_strndup(before, (gsize)(strrchr(before, ']') - before));
+  g_free(world->image.name);
+  g_free(world->image.digest);
+  world->image.name = g_strdup("bad");
+  world->image.digest = g_strconcat("sha256:", sha256, NULL);
+  g_autofree char *lock =
+    g_strdup_printf("%s,{\"name\":\"bad\",\"digest\":\"%s\",\"kind\":\"image-id\",\"platform\":\"linux/amd64\","
+                    "\"rootfs\":{\"file\":\"%s\",\"sha256\":\"%s\"}}]}", both, world->image.digest, name, sha256);
+  g_assert_true(qv_fd_write_file(world->images_file, lock, strlen(lock), 0644, NULL));
+  world_start(world, (const char *const[]){"QUAVON_SANDBOX_CONCURRENCY=1", NULL});
+}
+
+static void test_entry(gconstpointer data)
+{
+  const Kind *kind = data;
+  g_autoptr(QvJob) job = world_job(world, "");
+  char sha256[65];
+  g_strfreev(job->run[0].argv);
+  job->run[0].argv = g_strdupv((char *[]){(char *)kind->script, NULL});
+  if (strcmp(kind->codes, "wall") == 0)
+    job->given.wall_ms = 6000;
+  world_add(world, job, sha256);
+  check_end(kind, job, sha256);
+  world_expect_clean(world);
+}
+
+static void test_entries_end(void)
+{
+  g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
+}
+
+int main(int argc, char **argv)
+{
+  g_test_init(&argc, &argv, NULL);
+  world = world_new(QV_TEST_VALKEY_PLAIN);
+  if (world == NULL)
+    return 77;
+  g_test_add_func("/runner/hostile-stream/mixed", test_stream);
+  g_test_add_func("/runner/hostile-stream/replaced-entry/begin", replace_image);
+  for (gsize i = 0; i < G_N_ELEMENTS(entries); i++) {
+    g_autofree char *path = g_strconcat("/runner/hostile-stream/replaced-entry/", entries[i].name, NULL);
+    g_test_add_data_func(path, &entries[i], test_entry);
+  }
+  g_test_add_func("/runner/hostile-stream/replaced-entry/end", test_entries_end);
+  int status = g_test_run();
+  if (bad_file != NULL)
+    g_unlink(bad_file);
+  g_free(bad_file);
+  world_free(world);
+  return status;
+}
