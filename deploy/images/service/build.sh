@@ -37,10 +37,22 @@ packages=$(grep -v '^#' "$here/$name.packages" | paste -sd, -)
 for suite in "$code-updates" "$code-security" "$code-backports"; do
   "$mirror" deb "$suite" >>"$work/sources.list" 2>/dev/null || true
 done
-TMPDIR=$work mmdebstrap --quiet --mode=root --variant=extract --include="$packages" \
-  --aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Languages "none"' --aptopt='Acquire::Retries "3"' \
-  --format=directory "$code" "$work/tree" "$work/sources.list" >&2
+# QUAVON_TEST_TREES: a folder that keeps what the packages unpacked to, so that tests need not fetch it again.
+kept=${QUAVON_TEST_TREES:+$QUAVON_TEST_TREES/$name.$(sha256sum "$here/$name.packages" | cut -c 1-16).tar}
+unpack() {
+  TMPDIR=$work mmdebstrap --quiet --mode=root --variant=extract --include="$packages" \
+    --aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Languages "none"' --aptopt='Acquire::Retries "3"' \
+    --format=tar "$code" "$1" "$work/sources.list" >&2
+}
+base=${kept:-$work/base.tar}
+if [ ! -s "$base" ]; then
+  mkdir -p "$(dirname "$base")"
+  unpack "$work/new.tar"
+  mv "$work/new.tar" "$base"
+fi
 tree=$work/tree
+mkdir "$tree"
+tar --extract --file "$base" --directory "$tree" --numeric-owner --same-permissions --exclude='./dev/*'
 
 # Of the packages only what runs.
 rm -rf "$tree"/var "$tree"/usr/share/{man,info,locale,lintian,bash-completion,bug,doc-base,mime,pkgconfig} "$tree"/etc/{apt,init.d,default,logrotate.d,cron.daily,dpkg} \

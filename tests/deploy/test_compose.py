@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The Compose installer against a private Docker engine with Compose 2: what it says, makes, keeps and removes, and that
+the services become healthy. QUAVON_TEST_LONG=1."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+import tap
+
+ROOT = pathlib.Path(os.environ["QUAVON_SOURCE_ROOT"])
+IMAGES = pathlib.Path(os.environ["QUAVON_TEST_IMAGES"])
+INSTALLER = ROOT / "deploy" / "compose" / "quavon"
+SECRETS = ["sandbox_signing_key", "valkey_sandbox_password", "valkey_sandbox_url", "valkey_egress_password", "valkey_egress_url"]
+
+
+class Engine:
+    """The keeper of a private engine (tests/support/dockerd.py)."""
+
+    def __init__(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="qv-docker-", dir="/tmp"))
+        self.keeper = subprocess.Popen([sys.executable, ROOT / "tests" / "support" / "dockerd.py", self.folder],
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        answer = self.ask("start")
+        assert answer == "ready", answer
+        self.environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "DOCKER_HOST": f"unix://{self.folder}/docker.sock",
+                            "QUAVON_DOCKER_CONFIG": str(self.folder / "daemon.json"), "QUAVON_COMPOSE_PROJECT": "qvtest",
+                            "QUAVON_IMAGES": "base", "LC_ALL": "C.UTF-8",
+                            # The stack is what is tried here, not Debian's packages.
+                            "QUAVON_TEST_BASE_TAR": str(self.folder / "tiny.tar"), "QUAVON_TEST_TREES": str(IMAGES / "services")}
+        self.make_tiny()
+
+    def make_tiny(self):
+        """In the place of the image base: three programs with their libraries."""
+        tree = self.folder / "tiny"
+        for name in ("bin", "etc", "workspace", "tmp", "proc", "sys", "dev", "run", "opt"):
+            (tree / name).mkdir(parents=True)
+        (tree / "etc" / "passwd").write_text("sandbox:x:65532:65532::/workspace/home:/bin/sh\n")
+        (tree / "etc" / "shadow").touch(0o600)
+        for program in ("/bin/sh", "/bin/cat", "/usr/bin/id"):
+            shutil.copy(os.path.realpath(program), tree / "bin" / os.path.basename(program))
+            for word in self.run("ldd", program).split():
+                if word.startswith("/"):
+                    target = tree / word.lstrip("/")
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(os.path.realpath(word), target)
+        self.run("tar", "--create", "--file", self.folder / "tiny.tar", "--directory", tree, ".")
+
+    def ask(self, command):
+        self.keeper.stdin.write(command + "\n")
+        self.keeper.stdin.flush()
+        return self.keeper.stdout.readline().strip()
+
+    def close(self):
+        self.keeper.stdin.close()
+        assert self.keeper.wait(timeout=300) == 0, "the private engine left something behind"
+
+    def run(self, *words, status=0, **options):
+        done = subprocess.run([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, check=False, env=self.environment, **options)
+        assert status is None or done.returncode == status, (words, done.returncode, done.stdout[-6000:])
+        return done.stdout
+
+    def docker(self, *words):
+        return self.run("docker", *words)
+
+
+def wait_for(what, condition):
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        if condition():
+            return
+        time.sleep(0.2)
+    raise AssertionError("waited in vain: " + what)
+
+
+def runtimes(engine):
+    return json.loads(engine.docker("info", "--format", "{{json .Runtimes}}"))
+
+
+def drop_offline_runtime(engine):
+    """As on a host where only `runsc install` was run."""
+    path = engine.folder / "daemon.json"
+    config = json.loads(path.read_text())
+    config["runtimes"].pop("runsc-offline")
+    path.write_text(json.dumps(config))
+    pid = int((engine.folder / "dockerd.pid").read_text())
+    os.kill(pid, 1)
+    wait_for("the engine without runsc-offline", lambda: "runsc-offline" not in runtimes(engine))
+
+
+def secrets_of(folder):
+    return {path.name: (path.read_bytes(), path.stat().st_mode & 0o777, path.stat().st_uid) for path in (folder / "secrets").iterdir()}
+
+
+def check_dry_run(engine, folder):
+    said = engine.run(INSTALLER, "install", "--sandbox", "--dry-run", "--dir", folder)
+    for word in SECRETS + ["COMPOSE_PROFILES=sandbox", "QUAVON_DOCKER_GID=", "runsc-offline", "service image runner", "sandbox images"]:
+        assert word in said, (word, said)
+    assert not folder.exists() and "runsc-offline" not in runtimes(engine) and not engine.docker("ps", "--all", "--quiet")
+    said = engine.run(INSTALLER, "install", "--dir", folder, status=1)
+    assert "--yes" in said and not folder.exists(), said
+
+
+def check_install(engine, folder):
+    said = engine.run(INSTALLER, "install", "--sandbox", "--yes", "--dir", folder)
+    made = secrets_of(folder)
+    assert set(SECRETS) <= set(made)
+    assert all((mode, uid) == (0o400, 65532) for _, mode, uid in made.values()), said
+    settings = dict(line.split("=", 1) for line in (folder / ".env").read_text().splitlines())
+    assert settings["COMPOSE_PROFILES"] == "sandbox"
+    assert settings["QUAVON_DOCKER_GID"] == str((engine.folder / "docker.sock").stat().st_gid)
+    assert runtimes(engine)["runsc-offline"]["runtimeArgs"] == ["--platform=systrap", "--network=none"]
+    lock = json.loads((folder / "images" / "images.lock.json").read_text())
+    known = engine.docker("images", "--no-trunc", "--quiet").split()
+    assert [image["digest"] in known for image in lock["images"]] == [True]
+    running = engine.docker("ps", "--format", "{{.Names}} {{.Status}}").splitlines()
+    assert len(running) == 3 and all("(healthy)" in line for line in running), running
+    for name in engine.docker("ps", "--quiet").split():
+        config = json.loads(engine.docker("inspect", name))[0]
+        assert config["Config"]["User"] == "65532:65532" and config["HostConfig"]["ReadonlyRootfs"]
+        assert config["HostConfig"]["CapDrop"] == ["ALL"] and config["HostConfig"]["NetworkMode"] == "none"
+        assert config["Image"] in settings.values()
+
+
+def check_again(engine, folder):
+    before = secrets_of(folder)
+    with open(folder / ".env", "a", encoding="utf-8") as env:
+        env.write("QUAVON_LOG_LEVEL=debug\n")
+    said = engine.run(INSTALLER, "install", "--yes", "--dir", folder)
+    assert secrets_of(folder) == before and "new secret" not in said, said
+    assert "QUAVON_LOG_LEVEL=debug\n" in (folder / ".env").read_text()
+    assert "sandbox images" in said, said
+    assert len(engine.docker("ps", "--quiet").split()) == 3
+
+
+def check_uninstall(engine, folder):
+    before = secrets_of(folder)
+    engine.run(INSTALLER, "uninstall", "--yes", "--dir", folder)
+    assert not engine.docker("ps", "--all", "--quiet") and secrets_of(folder) == before
+    assert engine.docker("volume", "ls", "--quiet")
+    engine.run(INSTALLER, "uninstall", "--purge", "--yes", "--dir", folder)
+    assert not engine.docker("volume", "ls", "--quiet") and not engine.docker("images", "--quiet", "--no-trunc")
+    wait_for("the engine without runsc-offline", lambda: "runsc-offline" not in runtimes(engine))
+    left = [path.name for path in folder.iterdir()]
+    # What the operator wrote stays the operator's.
+    assert left == [".env"] and (folder / ".env").read_text() == "QUAVON_LOG_LEVEL=debug\n", left
+
+
+CHECKS = (check_dry_run, check_install, check_again, check_uninstall)
+
+
+def test_stack():
+    if os.geteuid() != 0 or shutil.which("dockerd") is None:
+        raise tap.Skip("needs root and an installed dockerd")
+    if os.environ.get("QUAVON_TEST_LONG") != "1":
+        raise tap.Skip("builds three service images and starts the stack twice; QUAVON_TEST_LONG=1")
+    engine = Engine()
+    try:
+        folder = engine.folder / "stack"
+        drop_offline_runtime(engine)
+        for check in CHECKS:
+            check(engine, folder)
+            print(f"# {check.__name__} holds", flush=True)
+    finally:
+        engine.close()
+
+
+if __name__ == "__main__":
+    tap.main(globals())
