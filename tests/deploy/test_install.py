@@ -17,11 +17,13 @@ PREFIX = pathlib.PurePath(os.environ["QUAVON_TEST_PREFIX"])
 WANTED = """
 bin/quavon
 sbin/quavon-sandbox-runner
+sbin/quavon-sandbox-egress
 libexec/quavon/entry
 include/quavon/quavon.h
 share/man/man1/quavon.1
 share/man/man3/libquavon.3
 share/man/man5/images.lock.json.5
+share/man/man5/quavon-users.acl.5
 share/man/man7/quavon-environment.7
 share/man/man8/quavon-sandbox-runner.8
 share/quavon/valkey/users.acl
@@ -41,6 +43,7 @@ share/quavon/compose/waiting.py
 share/quavon/compose/compose.yaml
 share/bash-completion/completions/quavon
 lib/systemd/system/quavon-sandbox-runner.service
+lib/systemd/system/quavon-sandbox-egress.service
 """.split()
 
 
