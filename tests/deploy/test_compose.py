@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The Compose installer against a private Docker engine with Compose 2: what it says, makes, keeps and removes, and that
-the services become healthy. QUAVON_TEST_LONG=1."""
+"""The Compose installer against a private Docker engine with Compose 2: what it says, makes, keeps and removes, that the
+services become healthy, and that a job runs through them. QUAVON_TEST_LONG=1."""
 
 import json
 import os
@@ -129,6 +129,19 @@ def check_install(engine, folder):
         assert config["Image"] in settings.values()
 
 
+def check_job(engine, folder):
+    """Once the runner has passed its smoke test, a job of this host runs through it."""
+    repository = engine.folder / "repo"
+    repository.mkdir()
+    (repository / "hello.txt").write_text("hello from the sandbox\n")
+    engine.environment["QUAVON_COMPOSE_DIR"] = str(folder)
+    words = [INSTALLER, "run", "--quiet", "--repo", repository, "--memory", "256M", "--", "sh", "-c", "cat hello.txt; id -u"]
+    until = time.monotonic() + 180
+    while "no healthy sandbox runner" in (said := engine.run(*words, status=None)) and time.monotonic() < until:
+        time.sleep(1)
+    assert said.endswith("hello from the sandbox\n65532\n"), said
+
+
 def check_again(engine, folder):
     before = secrets_of(folder)
     with open(folder / ".env", "a", encoding="utf-8") as env:
@@ -153,7 +166,7 @@ def check_uninstall(engine, folder):
     assert left == [".env"] and (folder / ".env").read_text() == "QUAVON_LOG_LEVEL=debug\n", left
 
 
-CHECKS = (check_dry_run, check_install, check_again, check_uninstall)
+CHECKS = (check_dry_run, check_install, check_job, check_again, check_uninstall)
 
 
 def test_stack():
