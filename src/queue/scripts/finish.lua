@@ -29,6 +29,47 @@ local function trim(count, age_s, limit)
   end
 end
 
+local function put_in_line(job, prev)
+  local f = call('HMGET', P .. job, 'priority', 'delay')
+  local priority, delay = tonumber(f[1]) or 0, tonumber(f[2]) or 0
+  if delay > 0 then
+    call('ZADD', P .. 'delayed', (now + delay) * 4096, job)
+    call('ZADD', P .. 'marker', now + delay, '1')
+    emit('delayed', 'jobId', job, 'delay', now + delay)
+    return
+  elseif priority > 0 then
+    add_prioritized(job, priority)
+  else
+    call('LPUSH', wait_list(), job)
+  end
+  wake()
+  emit('waiting', 'jobId', job, unpack(prev))
+end
+
+-- The job that a producer left for when this one ends (keepLastIfActive).
+local function add_next(dedup)
+  local stored = P .. 'dn:' .. dedup
+  local f = call('HMGET', stored, 'name', 'data', 'opts', 'jid', 'pk', 'pd', 'rjk')
+  call('DEL', stored)
+  local ok, opts = pcall(cjson.decode, f[3] or '{}')
+  opts = ok and type(opts) == 'table' and opts or {}
+  local count = call('INCR', P .. 'id')
+  local next_id = f[4] and f[4] ~= '' and f[4] or tostring(count)
+  if not f[1] or not f[2] or call('EXISTS', P .. next_id) == 1 then
+    return
+  end
+  call('HSET', P .. next_id, 'name', f[1], 'data', f[2], 'opts', f[3] or '{}', 'timestamp', now, 'deid', dedup,
+    'delay', tonumber(opts.delay) or 0, 'priority', tonumber(opts.priority) or 0)
+  for i, field in pairs({ [5] = 'parentKey', [6] = 'parent', [7] = 'rjk' }) do
+    if f[i] and f[i] ~= '' then
+      call('HSET', P .. next_id, field, f[i])
+    end
+  end
+  call('SET', P .. 'de:' .. dedup, next_id)
+  emit('added', 'jobId', next_id, 'name', f[1])
+  put_in_line(next_id, {})
+end
+
 local function release_deduplication()
   local dedup = call('HGET', key, 'deid')
   if not dedup then
@@ -38,6 +79,37 @@ local function release_deduplication()
   local left = call('PTTL', owner)
   if left == 0 or (left == -1 and call('GET', owner) == id) then
     call('DEL', owner)
+  end
+  if call('EXISTS', P .. 'dn:' .. dedup) == 1 then
+    add_next(dedup)
+  end
+end
+
+-- Of a child that failed, what its own options say happens to its parent: that fails (fpof), goes on at once (cpof), or does not wait for
+-- this one (idof, rdof). A parent in another queue is not ours to touch. Children never complete here: they are refused.
+local function release_parent()
+  local f = call('HMGET', key, 'parentKey', 'parent')
+  local ok, parent = pcall(cjson.decode, f[2] or '')
+  local parent_key = f[1]
+  if not parent_key or not ok or type(parent) ~= 'table' or string.sub(parent_key, 1, #P) ~= P or
+    string.find(parent_key, ':', #P + 1, true) or call('EXISTS', parent_key) == 0 then
+    return
+  end
+  local fails, goes_on, drops = parent.fpof == true, parent.cpof == true, parent.rdof == true
+  if not (fails or goes_on or drops or parent.idof == true) then
+    return -- it waits on, as under BullMQ
+  end
+  call('SREM', parent_key .. ':dependencies', key)
+  local now_free = fails or goes_on or call('SCARD', parent_key .. ':dependencies') == 0
+  if fails then
+    call('ZADD', parent_key .. ':unsuccessful', now, key)
+    call('HSET', parent_key, 'defa', 'child ' .. key .. ' failed')
+  elseif not drops then
+    call('HSET', parent_key .. ':failed', key, text)
+  end
+  local parent_id = string.sub(parent_key, #P + 1)
+  if now_free and call('ZREM', P .. 'waiting-children', parent_id) == 1 then
+    put_in_line(parent_id, { 'prev', 'waiting-children' })
   end
 end
 
@@ -87,6 +159,9 @@ local function finish()
     return -3
   end
   release_deduplication()
+  if state == 'failed' then
+    release_parent()
+  end
   store(tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10]))
   for i = 18, #ARGV, 500 do
     call('UNLINK', unpack(ARGV, i, math.min(i + 499, #ARGV)))

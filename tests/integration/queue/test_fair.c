@@ -200,6 +200,53 @@ static void test_keys(Fixture *f, gconstpointer unused)
   fixture_wait_cli(f->valkey, "0", "EXISTS", PREFIX ":blob:x:0", PREFIX ":blob:x:1099");
 }
 
+static void raw(Fixture *f, const char *command, const char *key, const char *a, const char *b)
+{
+  g_free(qv_test_valkey_cli(f->valkey, command, key, a, b, NULL));
+}
+
+/* A refused child lets its parent go, as its own options say, and a refused job the one that was left for its end. */
+static void test_refused_frees_others(Fixture *f, gconstpointer unused)
+{
+  static const char *const flags[] = {"fpof", "cpof", "idof", "rdof", "none"};
+  for (gsize i = 0; i < G_N_ELEMENTS(flags); i++) {
+    g_autofree char *parent = g_strdup_printf(P "parent-%s", flags[i]), *child = g_strdup_printf("child-%s", flags[i]);
+    g_autofree char *child_key = g_strconcat(P, child, NULL), *deps = g_strconcat(parent, ":dependencies", NULL);
+    g_autofree char *text = g_strdup_printf("{\"id\":\"%s\",\"queueKey\":\"quavon-sandbox:sandbox\",\"%s\":true}", parent + strlen(P), flags[i]);
+    raw(f, "HSET", parent, "data", "{}");
+    raw(f, "SADD", deps, child_key, NULL);
+    raw(f, "ZADD", P "waiting-children", "1", parent + strlen(P));
+    fixture_add(f->producer, child, "{}");
+    raw(f, "HSET", child_key, "parentKey", parent);
+    raw(f, "HSET", child_key, "parent", text);
+    qv_worker_resume(f->t->worker);
+    QvFetchedJob *job = test_worker_next(f->t);
+    g_assert_cmpstr(job->id, ==, child);
+    g_assert_true(job->has_parent && job->has_parent_key);
+    qv_worker_pause(f->t->worker);
+    g_assert_cmpint(test_worker_fail(f->t, job, "rejected: unsupported"), ==, QV_FINISH_DONE);
+    gboolean stays = g_str_equal(flags[i], "none");
+    g_autofree char *waits = qv_test_valkey_cli(f->valkey, "LPOP", P "wait", NULL);
+    g_assert_cmpstr(waits, ==, stays ? "" : parent + strlen(P));
+    g_autofree char *why = qv_test_valkey_cli(f->valkey, "HEXISTS", parent, "defa", NULL);
+    g_assert_cmpstr(why, ==, i == 0 ? "1" : "0");
+  }
+  raw(f, "HSET", P "dn:same", "name", "check");
+  raw(f, "HSET", P "dn:same", "data", "{}");
+  fixture_add(f->producer, "first", "{}");
+  raw(f, "HSET", P "first", "deid", "same");
+  raw(f, "SET", P "de:same", "first", NULL);
+  qv_worker_resume(f->t->worker);
+  QvFetchedJob *job = test_worker_next(f->t);
+  g_assert_cmpstr(job->id, ==, "first");
+  g_assert_cmpint(test_worker_fail(f->t, job, "rejected: unsupported"), ==, QV_FINISH_DONE);
+  job = test_worker_next(f->t);
+  g_assert_true(job->has_dedup);
+  g_assert_cmpint(test_worker_fail(f->t, job, "rejected: unsupported"), ==, QV_FINISH_DONE);
+  g_autofree char *left = qv_test_valkey_cli(f->valkey, "EXISTS", P "de:same", P "dn:same", NULL);
+  g_assert_cmpstr(left, ==, "0");
+}
+
 static void add_test(const char *name, void (*test)(Fixture *, gconstpointer))
 {
   g_autofree char *path = g_strconcat("/queue/fair/", name, NULL);
@@ -215,5 +262,6 @@ int main(int argc, char **argv)
   add_test("others", test_others);
   add_test("put-back", test_put_back);
   add_test("keys", test_keys);
+  add_test("refused-frees-others", test_refused_frees_others);
   return g_test_run();
 }
