@@ -2,6 +2,7 @@
 /* Tunnels and their tokens: revoked, lost, Valkey gone; how many; what is counted; reload, drain, real TLS. */
 #include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -334,6 +335,11 @@ static void test_resolver_killed(void)
   world_free(world);
 }
 
+static void die_with_test(gpointer unused)
+{
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
 static void test_real_tls(void)
 {
   g_autofree char *folder = g_dir_make_tmp("qv-egress-XXXXXX", NULL);
@@ -345,7 +351,7 @@ static void test_real_tls(void)
   const char *argv[] = {"/bin/sh", "-c", script, NULL};
   g_autoptr(GError) error = NULL;
   GPid server;
-  g_assert_true(g_spawn_async(NULL, (char **)argv, NULL, G_SPAWN_DO_NOT_REAP_CHILD, NULL, NULL, &server, &error));
+  g_assert_true(g_spawn_async(NULL, (char **)argv, NULL, G_SPAWN_DO_NOT_REAP_CHILD, die_with_test, NULL, &server, &error));
   World *world = open_world(NULL);
   world_name(W_HOST, "11.22.33.2", NULL);
   g_autofree char *token = world_token(world, hosts, NULL, 600000);
