@@ -82,23 +82,47 @@ static void write_key(World *world)
 }
 
 /* The test image as scripts/test-image.sh made it; it stays where it is, the lock beside it is this world's own. */
-static void write_images(World *world)
+static QvImagesLock *read_images(char **text, gsize *n)
 {
   const char *folder = g_getenv("QUAVON_TEST_IMAGES");
   g_assert_nonnull(folder);
   g_autofree char *built = g_build_filename(folder, "images.lock.json", NULL);
-  gsize n;
   g_autoptr(GError) error = NULL;
-  g_autofree char *text = qv_fd_read_file(built, 1024 * 1024, &n, &error);
-  g_autoptr(QvImagesLock) lock = text != NULL ? qv_images_lock_parse(text, n, &error) : NULL;
+  *text = qv_fd_read_file(built, 1024 * 1024, n, &error);
+  QvImagesLock *lock = *text != NULL ? qv_images_lock_parse(*text, *n, &error) : NULL;
   if (lock == NULL)
     g_error("%s: %s: scripts/test-image.sh makes it", built, error->message);
+  return lock;
+}
+
+static void write_images(World *world)
+{
+  gsize n;
+  g_autofree char *text = NULL;
+  g_autoptr(QvImagesLock) lock = read_images(&text, &n);
   world->image.name = g_strdup(lock->images[0].name);
   world->image.digest = g_strdup(lock->images[0].digest);
   g_autofree char *base = g_path_get_basename(world->dir);
   g_autofree char *name = g_strconcat(base, ".lock.json", NULL);
-  world->images_file = g_build_filename(folder, name, NULL);
+  world->images_file = g_build_filename(g_getenv("QUAVON_TEST_IMAGES"), name, NULL);
   g_assert_true(qv_fd_write_file(world->images_file, text, n, 0644, NULL));
+}
+
+void world_use_image(World *world, const char *name)
+{
+  gsize n;
+  g_autofree char *text = NULL;
+  g_autoptr(QvImagesLock) lock = read_images(&text, &n);
+  for (gsize i = 0; i < lock->n; i++) {
+    if (strcmp(lock->images[i].name, name) != 0)
+      continue;
+    g_free(world->image.name);
+    g_free(world->image.digest);
+    world->image.name = g_strdup(name);
+    world->image.digest = g_strdup(lock->images[i].digest);
+    return;
+  }
+  g_error("there is no test image %s: scripts/test-image.sh %s makes it", name, name);
 }
 
 World *world_new(QvTestValkeyFlags flags)
@@ -110,6 +134,7 @@ World *world_new(QvTestValkeyFlags flags)
   signal(SIGPIPE, SIG_IGN);
   World *world = g_new0(World, 1);
   world->valkey = qv_test_valkey_start(flags);
+  world->deadline_ms = WORLD_DEADLINE_MS;
   world->dir = g_strdup("/tmp/qv-XXXXXX");
   g_assert_nonnull(g_mkdtemp(world->dir));
   world->state_dir = g_build_filename(world->dir, "s", NULL);
@@ -387,7 +412,7 @@ void world_await_state(World *world, const char *id, QvJobState state)
 
 QvJobState world_wait(World *world, const char *id, char **text)
 {
-  gint64 end = qv_clock_mono_ms() + WORLD_DEADLINE_MS;
+  gint64 end = qv_clock_mono_ms() + world->deadline_ms;
   QvJobState state;
   *text = NULL;
   while ((state = look(world, id, text)) != QV_JOB_COMPLETED && state != QV_JOB_FAILED) {

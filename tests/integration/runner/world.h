@@ -28,6 +28,7 @@ typedef struct {
   QvLimitsPolicy policy;
   QvImageRef image;
   GPid runner;      /* 0: none */
+  gint64 deadline_ms;   /* for the end of a job; WORLD_DEADLINE_MS */
   gboolean keeps_input; /* some jobs of this world are refused in a way that leaves their input */
 } World;
 
@@ -37,6 +38,9 @@ enum { WORLD_DEADLINE_MS = 180000 };
 World *world_new(QvTestValkeyFlags flags);
 void world_free(World *world);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(World, world_free)
+
+/* Jobs made from now on use the image NAME of the lock, which must be there. */
+void world_use_image(World *world, const char *name);
 
 /* The runner's whole environment; EXTRA as in world_start. Free with g_strfreev. */
 char **world_environment(World *world, const char *const *extra);
