@@ -2,7 +2,7 @@
 /* What the runner keeps of egress beside the jobs themselves: the settings, and
  * two folders of the state folder.
  *
- *   egress/<job id>.sock   a job's relay (relay.h); left where its job process was killed
+ *   egress/<sandbox id>.sock   a job's relay (relay.h); left where its job process was killed
  *   tokens/<hash>          empty: a token with this hash may be in Valkey. Made before the token is
  *                          written, removed when it was taken back; a later start takes back what it finds
  */
@@ -26,9 +26,9 @@ gboolean qv_egress_by_network(const char *backend);
 gboolean qv_egress_prepare(const char *state_dir, GError **error);
 
 /* Path of a job's socket. Free with g_free. */
-char *qv_egress_socket_path(const char *state_dir, const char *job_id);
-/* Removes the socket of a job whose process is gone; JOB_ID NULL: of all. */
-void qv_egress_socket_sweep(const char *state_dir, const char *job_id);
+char *qv_egress_socket_path(const char *state_dir, const char *sandbox_id);
+/* Removes the socket of a job whose process is gone; SANDBOX_ID NULL: of all. */
+void qv_egress_socket_sweep(const char *state_dir, const char *sandbox_id);
 
 gboolean qv_egress_note_add(const char *state_dir, const char *hash, GError **error);
 void qv_egress_note_remove(const char *state_dir, const char *hash);

@@ -101,7 +101,7 @@ static gboolean start_egress(Job *job, GError **error)
   job->networked = qv_egress_by_network(setup->place.backend);
   if (job->networked)
     return TRUE;
-  g_autofree char *path = qv_egress_socket_path(setup->place.state_dir, setup->job->job_id);
+  g_autofree char *path = qv_egress_socket_path(setup->place.state_dir, setup->sandbox_id);
   job->relay = qv_relay_open(path, setup->egress_proxy, error);
   return job->relay != NULL;
 }
@@ -400,7 +400,7 @@ static gboolean start_sandbox(Job *job, GError **error)
   if (job->warm != NULL)
     return TRUE;
   g_autofree char *egress_socket =
-    job->relay != NULL ? qv_egress_socket_path(setup->place.state_dir, setup->job->job_id) : NULL;
+    job->relay != NULL ? qv_egress_socket_path(setup->place.state_dir, setup->sandbox_id) : NULL;
   QvBoxKind kind = {.rootfs_file = setup->rootfs_file,
                     .image_digest = setup->image_digest,
                     .limits = qv_box_limits(&setup->job->limits)};

@@ -75,7 +75,8 @@ char *way_out_start_proxy(World *world, const char *registries, GPid *pid)
   g_autofree char *url = g_strconcat("VALKEY_URL=", qv_test_valkey_url(world->valkey, "egress"), NULL);
   g_autofree char *listen = g_strconcat("QUAVON_EGRESS_LISTEN=unix:", path, NULL);
   g_autofree char *list = g_strconcat("QUAVON_SANDBOX_REGISTRIES=", registries, NULL);
-  const char *extra[] = {url, listen, list, NULL};
+  /* A client in a sandbox on a busy machine takes its time for a ClientHello. */
+  const char *extra[] = {url, listen, list, "QUAVON_EGRESS_HEAD_MS=300000", "QUAVON_EGRESS_CONNECT_MS=120000", NULL};
   g_auto(GStrv) environment = world_environment(world, extra);
   const char *argv[] = {program, NULL};
   *pid = start(world, argv, environment);
