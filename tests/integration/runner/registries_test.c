@@ -121,7 +121,8 @@ static void test_npm(void)
   const char *files[] = {"out.js", STILL_OUT, "package-lock.json", lock, "package.json", package, "use.js", use, NULL};
   g_autoptr(GBytes) plain = world_snapshot(files);
   world_put_base(scene.world, job, plain);
-  g_autofree char *setup = g_strdup_printf("npm ci --registry '%s' --fetch-retries 5 --fetch-timeout 600000 --no-audit --no-fund --loglevel=http 2>&1 && ls node_modules | wc -l", out.url);
+  g_autofree char *setup = g_strdup_printf("npm ci --registry '%s' --fetch-retries 5 --fetch-timeout 600000 "
+                                           "--no-audit --no-fund --loglevel=http 2>&1 && ls node_modules | wc -l", out.url);
   set_setup(job, setup, out.host_port);
   g_autoptr(QvResult) result = NULL;
   g_autofree char *log = run_job(scene.world, job, &result);
@@ -156,7 +157,8 @@ static char *debian_mirror(void)
   "cat > $d/apt.conf <<EOF\n" \
   "Dir::Etc \"$d/etc\"; Dir::State \"$d\"; Dir::State::Lists \"$d/lists\"; Dir::Cache \"$d\"; Dir::Cache::Archives \"$d/archives\";\n" \
   "Dir::State::status \"/var/lib/dpkg/status\"; Dir::Log \"$d\"; Debug::NoLocking \"true\"; APT::Sandbox::User \"\";\n" \
-  "Acquire::Retries \"5\"; Acquire::https::CaInfo \"$SSL_CERT_FILE\"; Acquire::Languages \"none\"; Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled \"false\";\n" \
+  "Acquire::Retries \"5\"; Acquire::https::CaInfo \"$SSL_CERT_FILE\"; Acquire::Languages \"none\";\n" \
+  "Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled \"false\";\n" \
   "EOF\n" \
   "export APT_CONFIG=$d/apt.conf\n" \
   "apt-get update && name=$(apt-cache dumpavail | awk '/^Package:/ {p = $2} /^Size:/ {print $2, p}' | sort -n | awk 'NR == 1 {print $2}')\n" \
