@@ -172,6 +172,9 @@ static void end_run(Job *job, QvHostEnd end)
   job->ended = TRUE;
   job->end = end;
   g_clear_handle_id(&job->drain, g_source_remove);
+  /* A container engine knows of an OOM kill only as long as there is a container. */
+  if (end == QV_HOST_CUT)
+    read_usage(job);
   remove_sandbox(job);
   read_usage(job);
   report(job, NULL);

@@ -180,10 +180,10 @@ static gboolean on_reload(gpointer data)
   qv_pulse_reloading(self->pulse);
   if (load(self, NULL, &error))
     qv_logf(QV_LOG_INFO, "keys and images were read again");
-  if (error == NULL && self->shared.worker != NULL)
-    qv_warm_pool_reload(self->shared.warm);
   else
     qv_log(QV_LOG_ERROR, "reload failed; the old keys and images stay in use", "error", error->message, NULL);
+  if (error == NULL && self->shared.worker != NULL) /* it may come before the runner is ready */
+    qv_warm_pool_reload(self->shared.warm);
   if (error != NULL)
     qv_problems_set(qv_gate_problems(self->gate), QV_PROBLEM_RELOAD, NULL, error->message);
   else

@@ -86,6 +86,32 @@ static void test_second_term(void)
   world_expect_clean(world);
 }
 
+/* The handler is there before the runner is ready: a reload then finds no worker. */
+static void test_early_reload(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  if (world == NULL)
+    return;
+  world_start(world, NULL);
+  g_autofree char *path = g_strdup_printf("/proc/%d/status", world->runner);
+  gint64 end = qv_clock_mono_ms() + WORLD_DEADLINE_MS;
+  for (gboolean caught = FALSE; !caught;) {
+    g_assert_cmpint(qv_clock_mono_ms(), <, end);
+    g_autofree char *status = NULL;
+    g_assert_true(g_file_get_contents(path, &status, NULL, NULL));
+    const char *line = strstr(status, "SigCgt:");
+    g_assert_nonnull(line);
+    caught = (g_ascii_strtoull(line + strlen("SigCgt:") + 1, NULL, 16) & (1u << (SIGHUP - 1))) != 0;
+    if (!caught)
+      g_usleep(1000);
+  }
+  kill(world->runner, SIGHUP);
+  world_await_log(world, "keys and images were read again");
+  g_autoptr(QvJob) job = world_job(world, "true");
+  world_expect(world, job, NULL);
+  world_expect_clean(world);
+}
+
 /* kill -9: the job is failed once, by the next start, and its input goes with it. */
 static void test_killed(void)
 {
@@ -381,6 +407,7 @@ int main(int argc, char **argv)
   g_test_add_func("/runner/lifecycle/drain", test_drain);
   g_test_add_func("/runner/lifecycle/shutdown", test_shutdown);
   g_test_add_func("/runner/lifecycle/second-term", test_second_term);
+  g_test_add_func("/runner/lifecycle/early-reload", test_early_reload);
   g_test_add_func("/runner/lifecycle/killed", test_killed);
   g_test_add_func("/runner/lifecycle/processes-die", test_processes_die);
   g_test_add_func("/runner/lifecycle/valkey-down-at-start", test_valkey_down_at_start);
