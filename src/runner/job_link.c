@@ -472,3 +472,8 @@ gboolean qv_job_link_is_storing(const QvJobLink *link)
   }
   return FALSE;
 }
+
+gboolean qv_job_link_talks(const QvJobLink *link)
+{
+  return link->channel != NULL;
+}

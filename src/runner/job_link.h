@@ -63,5 +63,7 @@ void qv_job_link_discard(QvJobLink *link);
 void qv_job_link_kill(QvJobLink *link);
 /* Sealed chunks of live logs that came so far, whether or not Valkey took them. */
 guint qv_job_link_live_n(const QvJobLink *link);
+/* The channel to the job process is there. */
+gboolean qv_job_link_talks(const QvJobLink *link);
 /* Payload chunks are on their way to Valkey: it is not the job process that keeps us waiting. */
 gboolean qv_job_link_is_storing(const QvJobLink *link);

@@ -50,6 +50,7 @@ struct QvWarmPool {
   gint64 running_mib;
   gboolean open;
   guint refill, window;      /* timers */
+  gint64 refill_at_ms;       /* monotonic */
 };
 
 static gint64 need_mib(const QvBoxKind *kind)
@@ -94,7 +95,7 @@ static Kind *add_kind(QvWarmPool *pool, const QvBoxKind *want)
   Kind *oldest = NULL;
   for (guint i = 0; i < pool->kinds->len; i++) {
     Kind *kind = pool->kinds->pdata[i];
-    if (kind->running == 0 && (oldest == NULL || kind->used_ms < oldest->used_ms))
+    if (kind->running == 0 && kind->floor == 0 && (oldest == NULL || kind->used_ms < oldest->used_ms))
       oldest = kind;
   }
   if (pool->kinds->len >= KINDS_MAX && oldest == NULL)
@@ -249,6 +250,8 @@ static void on_exited(gpointer data)
   Box *box = data;
   QvWarmPool *pool = box->pool;
   g_clear_handle_id(&box->overdue, g_source_remove);
+  if (!box->leaving)
+    on_trouble("sandbox_lost", "its process ended without a word", box);
   box->leaving = TRUE;
   refill_soon(pool, 0);
   if (box->gone)
@@ -268,6 +271,19 @@ static const QvJobLinkEvents box_events = {.started = on_started,
                                            .gone = on_gone,
                                            .exited = on_exited};
 
+/* As at each sandbox's creation: the file may have changed since the last one. */
+static gboolean image_is_whole(QvWarmPool *pool, const Kind *kind, GError **error)
+{
+  const QvImagesLock *lock = pool->supervisor->images;
+  for (gsize i = 0; i < lock->n; i++) {
+    g_autofree char *path = NULL;
+    if (strcmp(lock->images[i].digest, kind->kind.image_digest) == 0)
+      return qv_supervisor_image(pool->supervisor, &lock->images[i], &path, error);
+  }
+  g_set_error(error, QV_ERROR, QV_ERROR_NOT_FOUND, "the image is not listed any more");
+  return FALSE;
+}
+
 static void start_box(QvWarmPool *pool, Kind *kind)
 {
   QvSupervisor *supervisor = pool->supervisor;
@@ -284,7 +300,8 @@ static void start_box(QvWarmPool *pool, Kind *kind)
                                   .lock_fd = supervisor->lock_fd,
                                   .order = &order};
   g_autoptr(GError) error = NULL;
-  box->link = qv_job_link_new_warm(&options, &box_events, box, &error);
+  if (image_is_whole(pool, kind, &error))
+    box->link = qv_job_link_new_warm(&options, &box_events, box, &error);
   if (box->link != NULL) {
     g_ptr_array_add(pool->boxes, box);
     return;
@@ -372,8 +389,11 @@ static gboolean on_refill(gpointer data)
 
 static void refill_soon(QvWarmPool *pool, guint delay_ms)
 {
-  if (!pool->open || pool->refill != 0)
+  gint64 at_ms = qv_clock_mono_ms() + delay_ms;
+  if (!pool->open || (pool->refill != 0 && pool->refill_at_ms <= at_ms))
     return;
+  g_clear_handle_id(&pool->refill, g_source_remove);
+  pool->refill_at_ms = at_ms;
   pool->refill = g_timeout_add(delay_ms, on_refill, pool);
 }
 
@@ -423,7 +443,7 @@ QvJobLink *qv_warm_pool_take(QvWarmPool *pool, const QvBoxKind *want, char **san
   Box *best = NULL;
   for (guint i = 0; i < pool->boxes->len; i++) {
     Box *box = pool->boxes->pdata[i];
-    if (box->leaving || box->kind == NULL || !qv_box_kind_equal(&box->kind->kind, want))
+    if (box->leaving || box->kind == NULL || !qv_job_link_talks(box->link) || !qv_box_kind_equal(&box->kind->kind, want))
       continue;
     if (best == NULL || (box->ready && !best->ready))
       best = box;
