@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/limits.h"
+#include "base/log.h"
 
 enum { BACKLOG = 128, RETRY_MS = 20, PRIORITY = G_PRIORITY_DEFAULT + 10 };
 
@@ -54,6 +55,7 @@ struct QvRelay {
   struct sockaddr_storage to;
   socklen_t to_n;
   GPtrArray *conns; /* of Conn, owned */
+  gboolean said;    /* that the proxy cannot be reached: once a job, for the guest decides how often it asks */
 };
 
 /* ---- the proxy's address */
@@ -170,8 +172,12 @@ static void dial(Conn *conn)
     conn->state = STATE_RELAY;
   else if (conn->proxy.fd >= 0 && errno == EAGAIN)
     conn->retry = g_timeout_add_full(PRIORITY, RETRY_MS, on_retry, conn, NULL);
-  else if (conn->proxy.fd < 0 || errno != EINPROGRESS)
+  else if (conn->proxy.fd < 0 || errno != EINPROGRESS) {
+    if (!relay->said)
+      qv_log(QV_LOG_WARNING, "the egress proxy cannot be reached", "error", g_strerror(errno), NULL);
+    relay->said = TRUE;
     refuse(conn);
+  }
 }
 
 static gboolean on_retry(gpointer data)

@@ -33,7 +33,9 @@ static int sweep(const QvSweepOrder *order)
     qv_backend_await_loss(backend);
     return QV_SWEEP_CLEAN;
   }
-  qv_egress_socket_sweep(order->place.state_dir, order->sandbox_id);
+  /* Of all only at the start, which has a trial: later on jobs run that have theirs. */
+  if (order->sandbox_id != NULL || (order->trial.digests != NULL && order->trial.digests[0] != NULL))
+    qv_egress_socket_sweep(order->place.state_dir, order->sandbox_id);
   QvSweepReport report = {0};
   gboolean clean = qv_backend_sweep(backend, order->sandbox_id, &report, &error);
   if (report.removed > 0)
