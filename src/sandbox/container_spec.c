@@ -117,7 +117,10 @@ QvContainerSpec *qv_container_spec_plan(const QvSandboxRequest *request, GError 
   /* The count of processors that the quota amounts to: build tools read it from the environment
    * because gVisor shows every processor of the host. */
   g_autofree char *cpus = g_strdup_printf("%u", (limits->milli_cpus - 1) / 1000 + 1);
-  spec->env = g_strdupv((char **)(request->image_env != NULL ? request->image_env : DEFAULT_ENV));
+  /* An engine takes the environment from the image itself: ours would replace a PATH of the image's. */
+  static const char *const NONE[] = {NULL};
+  const char *const *without = request->rootfs_file != NULL ? DEFAULT_ENV : NONE;
+  spec->env = g_strdupv((char **)(request->image_env != NULL ? request->image_env : without));
   spec->env = g_environ_setenv(spec->env, "QUAVON_CPUS", cpus, TRUE);
   spec->work_bytes = limits->work_mib * MIB;
   spec->tmp_bytes = QV_CONTAINER_TMP_MIB * MIB;
