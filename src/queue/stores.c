@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/random.h"
+#include "protocol/fields.h"
 
 #define RECORD_END "65536" /* inclusive: one byte more than a record may have */
 #define HEALTH_TTL_MS "90000"
@@ -450,9 +451,12 @@ static void on_runners(const QvReply *reply, const GError *error, gpointer user)
   h->error = error ? g_error_copy(error) : NULL;
   h->ids = g_new0(char *, most + 1);
   h->records = g_new0(GBytes *, most + 1);
-  for (gsize i = 0; i < most; i++)
-    if (qv_reply_text(reply->elements[i]))
-      h->ids[h->n++] = g_strdup(reply->elements[i]->text);
+  /* The set is not signed: what is no runner id gets nowhere. */
+  for (gsize i = 0; i < most; i++) {
+    const char *id = qv_reply_text(reply->elements[i]);
+    if (id && strlen(id) == reply->elements[i]->len && qv_identifier_valid(id))
+      h->ids[h->n++] = g_strdup(id);
+  }
   h->missing_n = h->n;
   if (h->n == 0) {
     health_end(h);

@@ -92,7 +92,7 @@ local function release_parent()
   local ok, parent = pcall(cjson.decode, f[2] or '')
   local parent_key = f[1]
   if not parent_key or not ok or type(parent) ~= 'table' or string.sub(parent_key, 1, #P) ~= P or
-    string.find(parent_key, ':', #P + 1, true) or call('EXISTS', parent_key) == 0 then
+    string.find(parent_key, ':', #P + 1, true) or redis.pcall('HEXISTS', parent_key, 'data') ~= 1 then
     return
   end
   local fails, goes_on, drops = parent.fpof == true, parent.cpof == true, parent.rdof == true
