@@ -56,7 +56,8 @@ void qv_finding_remedy(GPtrArray *findings, const char *format, ...)
   va_list args;
   va_start(args, format);
   g_free(finding->remedy);
-  finding->remedy = g_strdup_vprintf(format, args);
+  g_autofree char *text = g_strdup_vprintf(format, args);
+  finding->remedy = g_utf8_make_valid(text, -1);
   va_end(args);
 }
 
@@ -88,8 +89,11 @@ static void print_text(const GPtrArray *findings)
     printf("%-18s %s%-4s%s  %s%s%s%s\n", f->code, coloured ? colours[f->verdict] : "", verdicts[f->verdict], coloured ? "\033[0m" : "",
            f->runner_id != NULL ? "runner " : "", f->runner_id != NULL ? f->runner_id : "", f->runner_id != NULL ? ": " : "", printable);
     free(printable);
-    if (f->remedy != NULL)
-      printf("%-18s %s> %s%s\n", "", coloured ? "\033[1m" : "", f->remedy, coloured ? "\033[0m" : "");
+    if (f->remedy != NULL) {
+      char *shown = qv_text_printable_line(f->remedy, strlen(f->remedy));
+      printf("%-18s %s> %s%s\n", "", coloured ? "\033[1m" : "", shown, coloured ? "\033[0m" : "");
+      free(shown);
+    }
   }
   printf("%u ok, %u warnings, %u failures\n", counts[QV_DOCTOR_OK], counts[QV_DOCTOR_WARN], counts[QV_DOCTOR_FAIL]);
 }
@@ -150,8 +154,13 @@ static gint64 check_runners(GPtrArray *findings, QuavonClient *client)
   }
   g_autofree char *host_id = own_host_id(), *lock_file = qv_config_images_file(client->config);
   gsize n = 0;
-  g_autofree char *lock_text = qv_fd_read_file(lock_file, QV_IMAGES_LOCK_BYTES_MAX, &n, NULL);
-  g_autoptr(QvImagesLock) lock = lock_text != NULL ? qv_images_lock_parse(lock_text, n, NULL) : NULL;
+  g_autoptr(GError) lock_error = NULL;
+  g_autofree char *lock_text = qv_fd_read_file(lock_file, QV_IMAGES_LOCK_BYTES_MAX, &n, &lock_error);
+  g_autoptr(QvImagesLock) lock = lock_text != NULL ? qv_images_lock_parse(lock_text, n, &lock_error) : NULL;
+  if (lock == NULL && g_file_test(lock_file, G_FILE_TEST_EXISTS)) {
+    qv_finding_add(findings, "QD956", QV_DOCTOR_FAIL, NULL, "the images lock cannot be used: %s", lock_error->message);
+    qv_finding_remedy(findings, "quavon images verify");
+  }
   QvDoctorWorld world = { .pool = client->config->pool, .host_id = host_id, .lock = lock, .platform = platform(),
                           .enterprise = strcmp(client->config->edition, "enterprise") == 0,
                           .development = strcmp(client->config->environment, "development") == 0, .now_ms = qv_clock_unix_ms() };
