@@ -40,7 +40,7 @@ attempt() { # command…
   for i in 1 2 3; do
     if "$@"; then return 0; fi
     echo "attempt $i failed: $*" >&2
-    sleep 5
+    sleep $((i * 20))
   done
   return 1
 }

@@ -5,6 +5,7 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import tempfile
 
@@ -20,6 +21,8 @@ def unit(name):
 
 
 def in_folder(check):
+    if shutil.which("systemd-analyze") is None:
+        raise tap.Skip("systemd-analyze is not installed")
     with tempfile.TemporaryDirectory(prefix="qv-test-") as folder:
         for name in EXPOSURE_MAX:
             text = unit(name).replace("@sbindir@", folder)

@@ -19,13 +19,13 @@ struct QvTestDockerd {
 
 const char *qv_test_dockerd_missing(void)
 {
-  static const char *const PROGRAMS[] = {"dockerd", "containerd", "runsc", "python3", "unshare", "nsenter"};
+  static const char *const PROGRAMS[] = {"dockerd", "containerd", "runsc", "python3", "unshare", "nsenter", "ip"};
   if (geteuid() != 0)
     return "a Docker engine needs root";
   for (gsize i = 0; i < G_N_ELEMENTS(PROGRAMS); i++) {
     g_autofree char *path = g_find_program_in_path(PROGRAMS[i]);
     if (path == NULL)
-      return "dockerd, containerd, runsc, unshare, nsenter and python3 are needed for a private engine";
+      return "dockerd, containerd, runsc, ip, unshare, nsenter and python3 are needed for a private engine";
   }
   return NULL;
 }

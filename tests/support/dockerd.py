@@ -43,6 +43,7 @@ import time
 PR_SET_CHILD_SUBREAPER = 36
 READY_S = 120
 STOP_S = 30
+CLEAN_S = 120
 CGROUPS = pathlib.Path("/sys/fs/cgroup")
 
 # dockerd writes these; runsc takes their absence elsewhere for a namespace that is not the root's.
@@ -268,7 +269,7 @@ class Keeper:
                 except subprocess.TimeoutExpired:
                     self.kill(process)
         self.kill(self.holder)
-        until = time.monotonic() + STOP_S
+        until = time.monotonic() + CLEAN_S
         while time.monotonic() < until:
             left = self.ours() - {os.getppid()}
             for pid in left:

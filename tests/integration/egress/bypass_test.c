@@ -261,7 +261,7 @@ static void test_addresses(void)
 
 static void test_times(void)
 {
-  static const char *const quick[] = {"QUAVON_EGRESS_HEAD_MS=400", "QUAVON_EGRESS_CONNECT_MS=2000", "QUAVON_EGRESS_IDLE_MS=1500", NULL};
+  static const char *const quick[] = {"QUAVON_EGRESS_HEAD_MS=3000", "QUAVON_EGRESS_CONNECT_MS=5000", "QUAVON_EGRESS_IDLE_MS=4000", NULL};
   g_autoptr(GPtrArray) rest = g_ptr_array_new_with_free_func(g_free);
   World *world = open_world(rest, quick);
   static const char *const hosts[] = {W_HOST ":443", "stalled.allowed.example:446", "silent.allowed.example:443", NULL};

@@ -64,9 +64,9 @@ static void test_revoked(void)
 static void test_expired(void)
 {
   World *world = open_world(NULL);
-  g_autofree char *token = world_token(world, hosts, NULL, 3000);
+  g_autofree char *token = world_token(world, hosts, NULL, 10000);
   int fd = world_tunnel(world, token);
-  await_cut(fd, qv_clock_mono_ms() + 3000, "expired");
+  await_cut(fd, qv_clock_mono_ms() + 10000, "expired");
   g_autofree char *verdict = ask_target(world, W_HOST ":443", token);
   g_assert_cmpstr(verdict, ==, "407 token_expired");
   world_free(world);
@@ -298,7 +298,7 @@ static void test_reload(void)
 
 static void test_drain(void)
 {
-  static const char *const short_grace[] = {"QUAVON_SANDBOX_GRACE_MS=1500", NULL};
+  static const char *const short_grace[] = {"QUAVON_SANDBOX_GRACE_MS=10000", NULL};
   World *world = open_world(short_grace);
   g_autofree char *token = world_token(world, hosts, NULL, 600000);
   int fd = world_tunnel(world, token);
