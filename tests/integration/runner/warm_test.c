@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
+#include "protocol/images_lock.h"
 #include "world.h"
 
 static const char *const warm[] = {"QUAVON_SANDBOX_WARM=1", "QUAVON_SANDBOX_CONCURRENCY=1", NULL};
@@ -16,6 +18,31 @@ static const char *const one_kind[] = {"QUAVON_SANDBOX_WARM=1",
                                        "QUAVON_SANDBOX_DEFAULT_MILLI_CPUS=1000",
                                        "QUAVON_SANDBOX_DEFAULT_PIDS=64",
                                        NULL};
+
+/* A world whose lock has one image: each has its own warm sandboxes, and the tests count. */
+static World *one_image_world(void)
+{
+  World *world = world_new(QV_TEST_VALKEY_PLAIN);
+  if (world == NULL)
+    return NULL;
+  g_autoptr(GError) error = NULL;
+  gsize n;
+  g_autofree char *text = qv_fd_read_file(world->images_file, 1024 * 1024, &n, &error);
+  g_assert_no_error(error);
+  g_autoptr(QvImagesLock) lock = qv_images_lock_parse(text, n, &error);
+  g_assert_no_error(error);
+  for (gsize i = lock->n; i > 0; i--) {
+    const QvImage *image = &lock->images[i - 1];
+    if (strcmp(image->digest, world->image.digest) != 0) {
+      g_autofree char *name = g_strdup(image->name), *digest = g_strdup(image->digest), *platform = g_strdup(image->platform);
+      g_assert_true(qv_images_lock_remove(lock, name, digest, platform));
+    }
+  }
+  g_autofree char *one = qv_images_lock_format(lock, &n, &error);
+  g_assert_no_error(error);
+  g_assert_true(qv_fd_write_file(world->images_file, one, n, 0644, &error));
+  return world;
+}
 
 static guint log_count(World *world, const char *text)
 {
@@ -53,7 +80,7 @@ static void run_one(World *world, gint64 memory_mib, gboolean wants_warm)
 /* One is ready before the first job, and after each use another: nothing of a job is found by the next. */
 static void test_serves_once(void)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  g_autoptr(World) world = one_image_world();
   if (world == NULL)
     return;
   world_start(world, one_kind);
@@ -68,7 +95,7 @@ static void test_serves_once(void)
 /* Of another kind than what waits: a sandbox of its own; the next finds that kind. */
 static void test_other_kind(void)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  g_autoptr(World) world = one_image_world();
   if (world == NULL)
     return;
   world_start(world, warm);
@@ -89,7 +116,7 @@ static void test_other_kind(void)
 /* A guest that ends its sandbox, and a step that fails: a warm sandbox is a sandbox like any other. */
 static void test_ends_alike(void)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  g_autoptr(World) world = one_image_world();
   if (world == NULL)
     return;
   world_start(world, one_kind);
@@ -109,7 +136,7 @@ static void test_ends_alike(void)
 /* One that dies while it waits costs no job; the runner goes on. */
 static void test_dies_waiting(void)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  g_autoptr(World) world = one_image_world();
   if (world == NULL)
     return;
   world_start(world, one_kind);
@@ -130,7 +157,7 @@ static void test_dies_waiting(void)
 /* Its job process dies: what that leaves is swept, and another sandbox takes its place. */
 static void test_process_dies(void)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  g_autoptr(World) world = one_image_world();
   if (world == NULL)
     return;
   world_start(world, one_kind);
@@ -147,7 +174,7 @@ static void test_process_dies(void)
 /* kill -9 of the runner: its warm sandboxes go with it. */
 static void test_killed(void)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  g_autoptr(World) world = one_image_world();
   if (world == NULL)
     return;
   world_start(world, one_kind);
@@ -159,7 +186,7 @@ static void test_killed(void)
 /* Jobs in numbers are met with numbers: two at once, and two wait afterwards. */
 static void test_adapts(void)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  g_autoptr(World) world = one_image_world();
   if (world == NULL)
     return;
   world_start(world, (const char *const[]){"QUAVON_SANDBOX_WARM_MAX=2", "QUAVON_SANDBOX_CONCURRENCY=2", NULL});
