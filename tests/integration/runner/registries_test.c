@@ -68,22 +68,23 @@ static char *read_source(const char *name)
 
 static char *output_of(const char *const *argv)
 {
-  char *text = NULL;
+  g_autofree char *text = NULL;
   int status = 0;
   if (!g_spawn_sync(NULL, (char **)argv, NULL, G_SPAWN_SEARCH_PATH | G_SPAWN_STDERR_TO_DEV_NULL, NULL, NULL, &text, NULL, &status,
                     NULL) ||
       !g_spawn_check_wait_status(status, NULL))
     return NULL;
-  return g_strstrip(text);
+  return g_strstrip(g_steal_pointer(&text));
 }
 
 /* What accepts connections may still speak no TLS, or have nothing to give: asked from here, before a job is. */
 static gboolean answers(const char *url, const char *path)
 {
   static const char script[] =
-    "import ssl, sys, urllib.request\n"
+    "import platform, ssl, sys, urllib.request\n"
+    "suite = platform.freedesktop_os_release().get('VERSION_CODENAME', '')\n"
     "context = ssl.create_default_context(cafile=sys.argv[3])\n"
-    "urllib.request.urlopen(sys.argv[1].rstrip('/') + '/' + sys.argv[2] + ('/' if sys.argv[2] == 'dists' else ''), timeout=60, context=context)\n"
+    "urllib.request.urlopen(sys.argv[1].rstrip('/') + '/' + sys.argv[2].replace('SUITE', suite), timeout=60, context=context)\n"
     "print('yes')\n";
   g_autofree char *said = output_of((const char *const[]){"python3", "-c", script, url, path, way_out_ca_file(), NULL});
   if (g_strcmp0(said, "yes") == 0)
@@ -188,7 +189,7 @@ static void test_apt(void)
     g_test_skip("apt has no sources on this machine");
     return;
   }
-  if (!way_out_find(mirror, &out) || !answers(mirror, "dists"))
+  if (!way_out_find(mirror, &out) || !answers(mirror, "dists/SUITE/Release"))
     return;
   Scene scene = {.world = world_new(QV_TEST_VALKEY_PLAIN)};
   if (scene.world == NULL)
