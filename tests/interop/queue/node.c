@@ -117,6 +117,17 @@ void node_await_line(NodeProgram *node, const char *start)
   }
 }
 
+const char *node_output(const NodeProgram *node)
+{
+  return node->out->str;
+}
+
+gboolean node_turn(NodeProgram *node)
+{
+  turn(node, G_MAXINT64, "");
+  return !node->ended;
+}
+
 static void node_free(NodeProgram *node)
 {
   close(node->fd);

@@ -17,6 +17,10 @@ NodeProgram *node_start(QvTestValkey *valkey, const char *user, const char *prog
 void node_await_line(NodeProgram *node, const char *start);
 /* Waits for its end, frees it; anything but exit status 0 fails the test with what it printed. The main context turns. */
 void node_finish(NodeProgram *node);
+/* What it printed so far; borrowed until the next call. node_turn: turns the main context for a moment and reads on; FALSE once it
+ * has ended. */
+const char *node_output(const NodeProgram *node);
+gboolean node_turn(NodeProgram *node);
 /* Sends a signal. */
 void node_kill(NodeProgram *node, int signal_number);
 /* Waits for its end whatever its status, and frees it. */
