@@ -119,7 +119,7 @@ def pack(path, build, tests, seconds):
     commands = []
     for name, cases in tests:
         archive.add_program(folder / f"test_sandbox_{name}", f"build/{name}")
-        options = "".join(f" -p /sandbox/{name}/{case}" for case in cases or [])
+        options = "".join(f" -p /sandbox/{name}/runsc/{case}" for case in cases or [])
         commands.append(f"timeout {seconds} /build/{name} --tap{options}\necho GUEST status {name} $?")
     archive.entry("init", stat.S_IFREG | 0o755, INIT.encode())
     archive.entry("run.sh", stat.S_IFREG | 0o755, RUN.replace("COMMANDS", "\n".join(commands)).encode())
@@ -159,10 +159,10 @@ def judge(console, tests):
         status = re.search(rf"^GUEST status {name} (\d+)$", console, re.M)
         yield status is not None and status[1] == "0", f"guest: program {name} ends well"
         if cases is None:
-            cases = [case.rsplit("/", 1)[1] for case in seen if case.startswith(f"/sandbox/{name}/")]
+            cases = [case.rsplit("/", 1)[1] for case in seen if case.startswith(f"/sandbox/{name}/runsc/")]
             yield len(cases) > 5, f"guest: program {name} has run"
         for case in cases:
-            yield seen.get(f"/sandbox/{name}/{case}", False), f"guest: /sandbox/{name}/{case}"
+            yield seen.get(f"/sandbox/{name}/runsc/{case}", False), f"guest: /sandbox/{name}/runsc/{case}"
     left = re.search(r"^GUEST left *(.*)$", console, re.M)
     yield left is not None and left[1] == "", "guest: no sandbox is left"
     yield re.search(r"^GUEST end$", console, re.M) is not None, "guest: came to its end"
