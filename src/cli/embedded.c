@@ -50,12 +50,11 @@ static gboolean has_entries(const char *folder, const char *name)
 static gboolean sweep_sandboxes(const char *folder, GError **error)
 {
   /* The backend's first act for a sandbox is its folder in `runs`, the last one to remove it: without any there is
-   * nothing to sweep, and no need for a runsc that may be what is missing. */
-  if (!has_entries(folder, "runs") && !has_entries(folder, "runsc"))
-    return TRUE;
-  g_autofree char *program = qv_program_find("runner", "quavon-sandbox-runner", error);
+   * nothing but an empty control group to sweep, and no need for a runsc that may be what is missing. */
+  gboolean needed = has_entries(folder, "runs") || has_entries(folder, "runsc");
+  g_autofree char *program = qv_program_find("runner", "quavon-sandbox-runner", needed ? error : NULL);
   if (program == NULL)
-    return FALSE;
+    return !needed;
   g_auto(GStrv) environment = qv_keeper_environment(folder, FALSE);
   const char *argv[] = { program, "--sweep", NULL };
   for (int i = 0; i < SWEEP_TRIES; i++, g_usleep(POLL_MS * 1000)) {
@@ -65,7 +64,7 @@ static gboolean sweep_sandboxes(const char *folder, GError **error)
     if (!g_spawn_sync("/", (char **)argv, environment, 0, NULL, NULL, &output, &complaint, &status, error))
       return FALSE;
     /* "removed N sandboxes; N are in use": by a job process that has not yet seen that its supervisor ended. */
-    if (g_spawn_check_wait_status(status, NULL) && strstr(output, "; 0 are in use") != NULL)
+    if (!needed || (g_spawn_check_wait_status(status, NULL) && strstr(output, "; 0 are in use") != NULL))
       return TRUE;
     g_set_error(error, QV_ERROR, QV_ERROR_SYSTEM, "sandboxes of %s could not be removed: %s%s", folder,
                 g_strchomp(output), g_strchomp(complaint));

@@ -83,19 +83,30 @@ void qv_place_clear(QvPlace *place)
   *place = (QvPlace){0};
 }
 
+static QvBackendOptions options_of(const QvPlace *place)
+{
+  return (QvBackendOptions){.state_dir = place->state_dir,
+                            .runner_id = place->runner_id,
+                            .runsc = place->runsc,
+                            .pool = place->pool,
+                            .docker_socket = place->docker_socket,
+                            .engine_min = place->engine_min,
+                            .runtime = place->runtime,
+                            .runtime_offline = place->runtime_offline,
+                            .egress_network = place->egress_network,
+                            .docker_allow = place->docker_allow};
+}
+
 QvBackend *qv_place_open(const QvPlace *place, GError **error)
 {
-  QvBackendOptions options = {.state_dir = place->state_dir,
-                              .runner_id = place->runner_id,
-                              .runsc = place->runsc,
-                              .pool = place->pool,
-                              .docker_socket = place->docker_socket,
-                              .engine_min = place->engine_min,
-                              .runtime = place->runtime,
-                              .runtime_offline = place->runtime_offline,
-                              .egress_network = place->egress_network,
-                              .docker_allow = place->docker_allow};
+  QvBackendOptions options = options_of(place);
   return qv_backend_open(place->backend, &options, error);
+}
+
+void qv_place_tidy(const QvPlace *place)
+{
+  QvBackendOptions options = options_of(place);
+  qv_backend_tidy(place->backend, &options);
 }
 
 void qv_trial_images_clear(QvTrialImages *images)

@@ -34,6 +34,8 @@ void qv_place_clear(QvPlace *place);
 
 /* Opens the place's backend. Errors are those of qv_backend_open. */
 QvBackend *qv_place_open(const QvPlace *place, GError **error);
+/* Its sandboxes are over: removes the folders that they shared. See qv_backend_tidy. */
+void qv_place_tidy(const QvPlace *place);
 
 /* What a sandbox must be so that it can serve a job: the warm ones are told apart by it. */
 typedef struct {

@@ -406,6 +406,7 @@ int qv_supervisor_main(const QvConfig *config)
   g_autoptr(GError) error = NULL;
   if (prepare(&self, &trial, &error)) {
     run(&self, &trial);
+    qv_place_tidy(&self.shared.place);
     qv_logf(QV_LOG_INFO, "runner ends");
   } else {
     self.status = fail_config(error);

@@ -75,6 +75,13 @@ gboolean qv_backend_sweep(QvBackend *backend, const char *sandbox_id, QvSweepRep
   return backend->ops->sweep(backend, sandbox_id, report, error);
 }
 
+void qv_backend_tidy(const char *name, const QvBackendOptions *options)
+{
+  const QvBackendOps *ops = find(name);
+  if (ops != NULL && ops->tidy != NULL)
+    ops->tidy(options);
+}
+
 void qv_backend_await_loss(QvBackend *backend)
 {
   if (backend->ops->await_loss != NULL)

@@ -103,6 +103,10 @@ QvSandbox *qv_backend_start(QvBackend *backend, const QvSandboxRequest *request,
  * REPORT (may be NULL) is filled either way. */
 gboolean qv_backend_sweep(QvBackend *backend, const char *sandbox_id, QvSweepReport *report, GError **error);
 
+/* Removes the empty folders that this runner's sandboxes share, for its end: a job process that has given up its
+ * capabilities cannot remove the outermost. A sweep does it too. Harms no sandbox that lives; says nothing. */
+void qv_backend_tidy(const char *name, const QvBackendOptions *options);
+
 /* Blocks while the engine is there: returns when the connection to it ends, whatever the reason. A backend without an
  * engine returns at once. */
 void qv_backend_await_loss(QvBackend *backend);

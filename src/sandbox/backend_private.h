@@ -20,6 +20,8 @@ typedef struct {
   QvSandbox *(*start)(QvBackend *backend, const QvSandboxRequest *request, QvSandboxFunc func, gpointer data,
                       GError **error);
   gboolean (*sweep)(QvBackend *backend, const char *sandbox_id, QvSweepReport *report, GError **error);
+  /* Removes what sandboxes share and the last of them may not have been able to remove; NULL: there is nothing. */
+  void (*tidy)(const QvBackendOptions *options);
   void (*await_loss)(QvBackend *backend); /* NULL: there is no engine */
   /* Of one sandbox, or of all with NULL. */
   char **(*leftovers)(QvBackend *backend, const char *sandbox_id);

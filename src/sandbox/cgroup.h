@@ -32,6 +32,10 @@ gboolean qv_cgroup_host_is_v2(const QvCgroupHost *host);
 /* The sandbox ids that have a cgroup of this owner, in any hierarchy; a set (owned keys). */
 GHashTable *qv_cgroup_host_ids(const QvCgroupHost *host, GError **error);
 
+/* Removes the folders of owner and quavon that are empty, as the removal of a sandbox does; here for a caller
+ * with the right to write to MOUNT, which a confined one lacks. */
+void qv_cgroup_host_tidy(const QvCgroupHost *host);
+
 /* Makes the cgroups, sets every limit of SPEC and reads it back. On an error
  * nothing stays. An existing cgroup of the id is an error: ids are never used twice. */
 QvCgroup *qv_cgroup_new(const QvCgroupHost *host, const QvContainerSpec *spec, GError **error);

@@ -249,7 +249,7 @@ gboolean qv_cgroup_signal(QvCgroup *cgroup, guint *remaining, GError **error)
 
 /* --- removal --- */
 
-static void remove_parents(const QvCgroupHost *host)
+void qv_cgroup_host_tidy(const QvCgroupHost *host)
 {
   for (guint i = 0; i < host->bases_n; i++) {
     g_autofree char *top = g_build_filename(host->bases[i], QV_CGROUP_TOP, NULL);
@@ -271,7 +271,7 @@ gboolean qv_cgroup_remove(QvCgroup *cgroup, GError **error)
   }
   if (failed != 0)
     return qv_error_set_errno(error, failed, "cgroups: removing %s", folder);
-  remove_parents(cgroup->host);
+  qv_cgroup_host_tidy(cgroup->host);
   return TRUE;
 }
 

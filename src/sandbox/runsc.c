@@ -72,6 +72,11 @@ static void backend_free(QvBackend *backend)
   g_free(runsc);
 }
 
+static QvCgroupHost *open_cgroups(const QvBackendOptions *options, const char *owner, GError **error)
+{
+  return qv_cgroup_host_open(options->cgroup_mount != NULL ? options->cgroup_mount : CGROUP_MOUNT, owner, error);
+}
+
 static QvBackend *backend_open(const QvBackendOptions *options, GError **error)
 {
   if (geteuid() != 0) {
@@ -88,8 +93,7 @@ static QvBackend *backend_open(const QvBackendOptions *options, GError **error)
   if (runsc->program == NULL)
     return NULL;
   g_autofree char *owner = qv_run_owner_name(options->runner_id, state_dir);
-  runsc->cgroups =
-    qv_cgroup_host_open(options->cgroup_mount != NULL ? options->cgroup_mount : CGROUP_MOUNT, owner, error);
+  runsc->cgroups = open_cgroups(options, owner, error);
   if (runsc->cgroups == NULL)
     return NULL;
   runsc->start_deadline_ms = options->start_deadline_ms != 0 ? options->start_deadline_ms : START_DEADLINE_MS;
@@ -98,6 +102,15 @@ static QvBackend *backend_open(const QvBackendOptions *options, GError **error)
   if (runsc->runsc_root == NULL)
     return NULL;
   return g_steal_pointer(&backend);
+}
+
+static void backend_tidy(const QvBackendOptions *options)
+{
+  g_autofree char *state_dir = qv_run_state_dir(options->state_dir, NULL);
+  g_autofree char *owner = state_dir != NULL ? qv_run_owner_name(options->runner_id, state_dir) : NULL;
+  g_autoptr(QvCgroupHost) cgroups = owner != NULL ? open_cgroups(options, owner, NULL) : NULL;
+  if (cgroups != NULL)
+    qv_cgroup_host_tidy(cgroups);
 }
 
 static const char *backend_cgroup(const QvBackend *backend)
@@ -139,6 +152,7 @@ const QvBackendOps qv_runsc_ops = {
   .version = backend_version,
   .start = qv_runsc_start,
   .sweep = qv_runsc_sweep,
+  .tidy = backend_tidy,
   .leftovers = qv_runsc_leftovers,
   .verify = qv_runsc_verify,
   .usage = qv_runsc_usage,

@@ -169,6 +169,7 @@ gboolean qv_runsc_sweep(QvBackend *backend, const char *sandbox_id, QvSweepRepor
   while (g_hash_table_iter_next(&iter, &id, NULL))
     if (sandbox_id == NULL || strcmp(sandbox_id, id) == 0)
       sweep_one(runsc, id, report, &first);
+  qv_cgroup_host_tidy(runsc->cgroups);
   if (report->removed > 0)
     qv_runsc_reap_strangers(runsc);
   if (report->failed == 0)

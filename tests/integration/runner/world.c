@@ -148,6 +148,17 @@ World *world_new(QvTestValkeyFlags flags)
   return world;
 }
 
+/* A runner that was killed leaves the outermost of its sandboxes' folders to the next one, and there is none. */
+static void tidy(World *world)
+{
+  g_autofree char *id_file = g_build_filename(world->state_dir, "runner-id", NULL);
+  g_autofree char *id = NULL;
+  if (!g_file_get_contents(id_file, &id, NULL, NULL))
+    return;
+  QvBackendOptions options = {.state_dir = world->state_dir, .runner_id = g_strchomp(id)};
+  qv_backend_tidy("runsc", &options);
+}
+
 void world_free(World *world)
 {
   if (world == NULL)
@@ -162,6 +173,7 @@ void world_free(World *world)
   qv_test_valkey_free(world->valkey);
   g_unlink(world->images_file);
   g_autoptr(GError) error = NULL;
+  tidy(world);
   if (!qv_fd_remove_tree(world->dir, &error))
     g_error("%s", error->message);
   g_free(world->image.name);
