@@ -20,6 +20,13 @@ enum {
   LIVE_DEADLINE_MS = 5000,
 };
 
+/* Where the owner listens. */
+#define TELL(link, event, ...) \
+  do { \
+    if ((link)->events.event != NULL) \
+      (link)->events.event(__VA_ARGS__); \
+  } while (0)
+
 typedef struct {
   QvJobLink *link;
   guint64 command; /* for qv_conn_cancel; 0: not under way */
@@ -94,12 +101,12 @@ static void on_chunk(GBytes *bytes, const GError *error, gpointer user)
     g_autofree char *text = g_strdup_printf("chunk %" G_GINT64_FORMAT " of the input: %s", slot->index,
                                             error != NULL ? error->message : "there is no such key");
     close_input(link);
-    link->events.trouble("blob_missing", text, link->data);
+    TELL(link, trouble, "blob_missing", text, link->data);
     return;
   }
   if (g_bytes_get_size(bytes) > QV_CHUNK_MAX_BYTES) {
     close_input(link);
-    link->events.trouble("blob_corrupt", "a chunk of the input is too long", link->data);
+    TELL(link, trouble, "blob_corrupt", "a chunk of the input is too long", link->data);
     return;
   }
   slot->bytes = g_bytes_ref(bytes);
@@ -125,7 +132,7 @@ static void ask_chunks(QvJobLink *link)
 static void store_progress(QvJobLink *link)
 {
   if (link->payload_got == link->payload_chunks && link->payload_stored == link->payload_chunks)
-    link->events.stored(link->data);
+    TELL(link, stored, link->data);
 }
 
 static void on_stored(const GError *error, gpointer user)
@@ -137,7 +144,7 @@ static void on_stored(const GError *error, gpointer user)
     return;
   if (error != NULL) {
     link->storing = FALSE;
-    link->events.store_failed(error->message, link->data);
+    TELL(link, store_failed, error->message, link->data);
     return;
   }
   link->payload_stored++;
@@ -164,7 +171,7 @@ static gboolean on_payload(QvJobLink *link, const guint8 *payload, gsize n, GErr
   slot->command = qv_blob_put(link->conn, link->prefix, blob_id, link->payload_got, bytes, QV_PAYLOAD_TTL_MS, 0,
                               on_stored, slot);
   if (++link->payload_got == link->payload_chunks)
-    link->events.received(link->data);
+    TELL(link, received, link->data);
   return TRUE;
 }
 
@@ -172,8 +179,8 @@ void qv_job_link_store(QvJobLink *link)
 {
   link->storing = TRUE;
   if (link->payload_chunks == 0) {
-    link->events.received(link->data);
-    link->events.stored(link->data);
+    TELL(link, received, link->data);
+    TELL(link, stored, link->data);
   } else if (link->channel != NULL) {
     qv_channel_send_u32(link->channel, QV_IPC_GRANT, WINDOW);
   }
@@ -230,7 +237,7 @@ static gboolean on_trouble(QvJobLink *link, const guint8 *payload, gsize n)
     return FALSE;
   g_autofree char *text = g_strndup((const char *)payload + code_n + 1, n - code_n - 1);
   close_input(link);
-  link->events.trouble((const char *)payload, text, link->data);
+  TELL(link, trouble, (const char *)payload, text, link->data);
   return TRUE;
 }
 
@@ -242,7 +249,7 @@ static gboolean on_report(QvJobLink *link, const guint8 *payload, gsize n)
   close_input(link);
   link->payload_chunks = qv_blob_chunks(link->host.payload_bytes);
   g_autoptr(GBytes) facts = n > 0 ? g_bytes_new(payload, n) : NULL;
-  link->events.report(&link->host, facts, link->data);
+  TELL(link, report, &link->host, facts, link->data);
   return TRUE;
 }
 
@@ -250,11 +257,10 @@ static gboolean take_frame(QvJobLink *link, QvIpcType type, const guint8 *payloa
 {
   switch (type) {
   case QV_IPC_STARTED:
-    if (link->events.started != NULL)
-      link->events.started(link->data);
+    TELL(link, started, link->data);
     return TRUE;
   case QV_IPC_INPUT_DONE:
-    link->events.input_done(link->data);
+    TELL(link, input_done, link->data);
     return TRUE;
   case QV_IPC_CREDIT:
     /* One for each chunk that was sent: more would ask for slots that are in use. */
@@ -267,7 +273,7 @@ static gboolean take_frame(QvJobLink *link, QvIpcType type, const guint8 *payloa
   case QV_IPC_PROGRESS:
     if (n != 4)
       break;
-    link->events.progress(qv_ipc_u32(payload), link->data);
+    TELL(link, progress, qv_ipc_u32(payload), link->data);
     return TRUE;
   case QV_IPC_TROUBLE:
     if (!on_trouble(link, payload, n))
@@ -290,7 +296,7 @@ static gboolean take_frame(QvJobLink *link, QvIpcType type, const guint8 *payloa
     return TRUE;
   case QV_IPC_GONE: {
     g_autofree char *left = n > 0 ? g_strndup((const char *)payload, n) : NULL;
-    link->events.gone(left, link->data);
+    TELL(link, gone, left, link->data);
     return TRUE;
   }
   default:
@@ -308,7 +314,7 @@ static gboolean on_frame(QvIpcType type, const guint8 *payload, gsize n, gpointe
 static void maybe_exited(QvJobLink *link)
 {
   if (link->child == 0 && link->channel == NULL)
-    link->events.exited(link->data);
+    TELL(link, exited, link->data);
 }
 
 static void on_end(const GError *error, gpointer data)
@@ -317,7 +323,7 @@ static void on_end(const GError *error, gpointer data)
   close_input(link);
   if (error != NULL) {
     /* It speaks nonsense: nothing more is expected from it. */
-    link->events.trouble("sandbox_lost", error->message, link->data);
+    TELL(link, trouble, "sandbox_lost", error->message, link->data);
     qv_job_link_kill(link);
   }
   g_clear_pointer(&link->channel, qv_channel_free);

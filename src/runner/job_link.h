@@ -12,9 +12,9 @@
 
 typedef struct QvJobLink QvJobLink;
 
-/* None of them may free the link but `exited`, which comes last and once. */
+/* What an owner wants to hear; NULL members are skipped. None may free the link but `exited`, which comes last and once. */
 typedef struct {
-  void (*started)(gpointer data);  /* the sandbox runs; may be NULL */
+  void (*started)(gpointer data);  /* the sandbox runs */
   void (*input_done)(gpointer data);
   void (*progress)(guint32 members, gpointer data); /* as PROGRESS of ipc.h */
   /* CODE: blob_missing, or what the job process said; TEXT for the log. */
@@ -38,9 +38,8 @@ typedef struct {
 
 QvJobLink *qv_job_link_new(const QvJobLinkOptions *options, const QvJobLinkEvents *events, gpointer data,
                            GError **error);
-/* Kills and reaps the process where that is still to be done. */
-/* A job process whose sandbox is started before there is a job. Of EVENTS it uses started, trouble, gone and exited
- * (also report, which then tells nothing). */
+/* A job process whose sandbox is started before there is a job: it tells started, trouble, gone and exited
+ * (also report, which then says nothing). */
 typedef struct {
   QvConn *conn;        /* borrowed */
   const char *prefix;
@@ -53,6 +52,7 @@ QvJobLink *qv_job_link_new_warm(const QvJobLinkWarmOptions *options, const QvJob
 /* The job for it, once; SETUP's sandbox id, image and limits are those of the order. From now on EVENTS are told DATA. */
 void qv_job_link_assign(QvJobLink *link, const QvSetup *setup, const QvJobKeys *keys, const QvJobLinkEvents *events,
                         gpointer data);
+/* Kills and reaps the process where that is still to be done. */
 void qv_job_link_free(QvJobLink *link);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvJobLink, qv_job_link_free)
 

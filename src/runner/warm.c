@@ -212,22 +212,6 @@ static void on_trouble(const char *code, const char *text, gpointer data)
   kind->not_before_ms = qv_clock_mono_ms() + kind->backoff_ms;
 }
 
-static void on_report(const QvHostReport *host, GBytes *facts, gpointer data)
-{
-}
-
-static void on_nothing(gpointer data)
-{
-}
-
-static void on_progress(guint32 members, gpointer data)
-{
-}
-
-static void on_store_failed(const char *text, gpointer data)
-{
-}
-
 static void on_gone(const char *left, gpointer data)
 {
   Box *box = data;
@@ -260,16 +244,7 @@ static void on_exited(gpointer data)
     qv_sweeper_start(&pool->supervisor->place, box->id, NULL, on_swept, box);
 }
 
-static const QvJobLinkEvents box_events = {.started = on_started,
-                                           .input_done = on_nothing,
-                                           .progress = on_progress,
-                                           .trouble = on_trouble,
-                                           .report = on_report,
-                                           .received = on_nothing,
-                                           .stored = on_nothing,
-                                           .store_failed = on_store_failed,
-                                           .gone = on_gone,
-                                           .exited = on_exited};
+static const QvJobLinkEvents box_events = {.started = on_started, .trouble = on_trouble, .gone = on_gone, .exited = on_exited};
 
 /* As at each sandbox's creation: the file may have changed since the last one. */
 static gboolean image_is_whole(QvWarmPool *pool, const Kind *kind, GError **error)
