@@ -5,17 +5,42 @@
 
 #include "egress/request.h"
 
-static char *read_vector(const char *name, gsize *n)
+/* The suites have lone surrogates, which are no text: each becomes U+FFFD, also bytes over 0x7f. */
+static json_t *load(const char *text)
+{
+  g_autoptr(GRegex) surrogates = g_regex_new("\\\\u[dD][89a-fA-F][0-9a-fA-F]{2}", 0, 0, NULL);
+  g_autofree char *clean = g_regex_replace_literal(surrogates, text, -1, 0, "\\ufffd", 0, NULL);
+  json_error_t error;
+  json_t *json = json_loads(clean, JSON_ALLOW_NUL, &error);
+  if (json == NULL)
+    g_error("line %d: %s", error.line, error.text);
+  return json;
+}
+
+/* Gives each row of the shared file NAME (an array, or .jsonl: a value a line) to FUNC with DATA. The number of rows;
+ * 0, and the test skipped, where the vectors are not there. */
+static gsize walk(const char *name, void (*func)(const json_t *row, gpointer data), gpointer data)
 {
   const char *folder = g_getenv("QUAVON_VECTORS");
   if (folder == NULL || !g_file_test(folder, G_FILE_TEST_IS_DIR)) {
     g_test_skip("the shared vectors are not beside this clone (QUAVON_VECTORS)");
-    return NULL;
+    return 0;
   }
-  char *text = NULL;
-  g_autofree char *path = g_build_filename(folder, name, NULL);
-  g_assert_true(g_file_get_contents(path, &text, n, NULL));
-  return text;
+  g_autofree char *path = g_build_filename(folder, name, NULL), *text = NULL;
+  g_assert_true(g_file_get_contents(path, &text, NULL, NULL));
+  if (g_str_has_suffix(name, ".jsonl")) {
+    g_auto(GStrv) lines = g_strsplit(g_strchomp(text), "\n", -1);
+    g_autofree char *rows = g_strjoinv(",", lines);
+    g_free(text);
+    text = g_strconcat("[", rows, "]", NULL);
+  }
+  json_t *json = load(text), *row;
+  size_t i, n = json_array_size(json);
+  g_assert_cmpuint(n, >, 0);
+  json_array_foreach(json, i, row)
+    func(row, data);
+  json_decref(json);
+  return n;
 }
 
 static QvReason judge(const guint8 *bytes, gsize n, gsize step)
@@ -40,53 +65,42 @@ static gboolean is_fault(const json_t *json)
   return json_is_object(error) && code != 21 && code != 22;
 }
 
-static void test_http(void)
+typedef struct {
+  guint requests, faults, refused, connects;
+} HttpTally;
+
+static void http_row(const json_t *json, gpointer data)
 {
-  gsize n;
-  guint requests = 0, faults = 0, refused = 0, connects = 0;
-  g_autofree char *text = read_vector("http/llhttp-cases.jsonl", &n);
-  if (text == NULL)
-    return;
-  g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
-  for (guint i = 0; lines[i] != NULL && lines[i][0] != '\0'; i++) {
-    json_t *json = json_loads(lines[i], 0, NULL);
-    g_assert_nonnull(json);
-    const char *hex = json_string_value(json_object_get(json, "input_hex"));
-    gboolean strict = strcmp(json_string_value(json_object_get(json, "type")), "request") == 0;
-    g_autoptr(GByteArray) bytes = g_byte_array_new();
-    for (; *hex != '\0'; hex += 2)
-      g_byte_array_append(bytes, (const guint8[1]){(guint8)(g_ascii_xdigit_value(hex[0]) << 4 | g_ascii_xdigit_value(hex[1]))}, 1);
-    QvReason whole = judge(bytes->data, bytes->len, MAX(bytes->len, 1));
-    g_assert_cmpint(judge(bytes->data, bytes->len, 1), ==, whole);
-    /* No input of the suite carries a token of ours: nothing may pass. */
-    g_assert_cmpint(whole, !=, QV_REASON_NONE);
-    if (strict) {
-      requests++;
-      faults += is_fault(json);
-      /* Refused, or never whole: the head's time-out refuses it. */
-      refused += is_fault(json) && whole != QV_REASON_NONE;
-      connects += whole == QV_REASON_BAD_CREDENTIALS || whole == QV_REASON_NO_CREDENTIALS;
-    }
-    json_decref(json);
+  HttpTally *tally = data;
+  const char *hex = json_string_value(json_object_get(json, "input_hex"));
+  gboolean strict = strcmp(json_string_value(json_object_get(json, "type")), "request") == 0;
+  g_autoptr(GByteArray) bytes = g_byte_array_new();
+  for (; *hex != '\0'; hex += 2)
+    g_byte_array_append(bytes, (const guint8[1]){(guint8)(g_ascii_xdigit_value(hex[0]) << 4 | g_ascii_xdigit_value(hex[1]))}, 1);
+  QvReason whole = judge(bytes->data, bytes->len, MAX(bytes->len, 1));
+  g_assert_cmpint(judge(bytes->data, bytes->len, 1), ==, whole);
+  /* No input of the suite carries a token of ours: nothing may pass. */
+  g_assert_cmpint(whole, !=, QV_REASON_NONE);
+  if (strict) {
+    tally->requests++;
+    tally->faults += is_fault(json);
+    /* Refused, or never whole: the head's time-out refuses it. */
+    tally->refused += is_fault(json) && whole != QV_REASON_NONE;
+    tally->connects += whole == QV_REASON_BAD_CREDENTIALS || whole == QV_REASON_NO_CREDENTIALS;
   }
-  g_test_message("http: %u strict requests, %u with a fault, %u of these refused; %u well-formed CONNECTs", requests, faults, refused,
-                 connects);
-  g_assert_cmpuint(requests, ==, 85);
-  g_assert_cmpuint(faults, >=, 20);
-  g_assert_cmpuint(refused, ==, faults);
-  g_assert_cmpuint(connects, ==, 1); /* "CONNECT request": the others have a body, no end, or an underscore */
 }
 
-/* The suite has lone surrogates, which are no text: each becomes U+FFFD, also bytes over 0x7f. */
-static json_t *load(const char *text)
+static void test_http(void)
 {
-  g_autoptr(GRegex) surrogates = g_regex_new("\\\\u[dD][89a-fA-F][0-9a-fA-F]{2}", 0, 0, NULL);
-  g_autofree char *clean = g_regex_replace_literal(surrogates, text, -1, 0, "\\ufffd", 0, NULL);
-  json_error_t error;
-  json_t *json = json_loads(clean, JSON_ALLOW_NUL, &error);
-  if (json == NULL)
-    g_error("line %d: %s", error.line, error.text);
-  return json;
+  HttpTally tally = {0};
+  if (walk("http/llhttp-cases.jsonl", http_row, &tally) == 0)
+    return;
+  g_test_message("http: %u strict requests, %u with a fault, %u of these refused; %u well-formed CONNECTs", tally.requests,
+                 tally.faults, tally.refused, tally.connects);
+  g_assert_cmpuint(tally.requests, ==, 85);
+  g_assert_cmpuint(tally.faults, >=, 20);
+  g_assert_cmpuint(tally.refused, ==, tally.faults);
+  g_assert_cmpuint(tally.connects, ==, 1); /* "CONNECT request": the others have a body, no end, or an underscore */
 }
 
 /* What stands between "//" and the next / ? or #, as a CONNECT host. */
@@ -113,82 +127,79 @@ static char *accept_host(const char *authority)
   return g_strndup(request.host_port, request.host_n);
 }
 
+static void url_row(const json_t *row, gpointer data)
+{
+  g_autofree char *authority = authority_of(json_object_get(row, "input"));
+  g_autofree char *host = authority != NULL ? accept_host(authority) : NULL;
+  if (host == NULL)
+    return;
+  ++*(guint *)data;
+  g_test_message("%s", authority);
+  /* Another reading of the same text would be another host. */
+  g_assert_false(json_is_true(json_object_get(row, "failure")));
+  g_assert_cmpstr(host, ==, json_string_value(json_object_get(row, "hostname")));
+}
+
 static void test_url(void)
 {
-  gsize n;
-  guint cases = 0, accepted = 0;
-  g_autofree char *text = read_vector("url/urltestdata-http.json", &n);
-  if (text == NULL)
+  guint accepted = 0;
+  gsize n = walk("url/urltestdata-http.json", url_row, &accepted);
+  if (n == 0)
     return;
-  json_t *json = load(text), *row;
-  size_t i;
-  json_array_foreach(json, i, row) {
-    g_autofree char *authority = authority_of(json_object_get(row, "input"));
-    cases++;
-    g_autofree char *host = authority != NULL ? accept_host(authority) : NULL;
-    if (host == NULL)
-      continue;
-    accepted++;
-    g_test_message("%s", authority);
-    /* Another reading of the same text would be another host. */
-    g_assert_false(json_is_true(json_object_get(row, "failure")));
-    g_assert_cmpstr(host, ==, json_string_value(json_object_get(row, "hostname")));
-  }
-  json_decref(json);
-  g_test_message("url: %u cases, %u accepted as a name, each as WHATWG reads it", cases, accepted);
-  g_assert_cmpuint(cases, ==, 259);
+  g_test_message("url: %zu cases, %u accepted as a name, each as WHATWG reads it", n, accepted);
+  g_assert_cmpuint(n, ==, 259);
   g_assert_cmpuint(accepted, >, 20);
+}
+
+static void length_row(const json_t *row, gpointer data)
+{
+  g_autofree char *authority = authority_of(json_object_get(row, "input"));
+  g_autofree char *host = accept_host(authority);
+  if (!json_is_true(json_object_get(row, "failure")))
+    return;
+  g_test_message("%.60s", authority);
+  g_assert_null(host);
+  ++*(guint *)data;
 }
 
 static void test_lengths(void)
 {
-  gsize n;
   guint refused = 0;
-  g_autofree char *text = read_vector("url/dnslength.json", &n);
-  if (text == NULL)
+  if (walk("url/dnslength.json", length_row, &refused) == 0)
     return;
-  json_t *json = load(text), *row;
-  size_t i;
-  json_array_foreach(json, i, row) {
-    g_autofree char *authority = authority_of(json_object_get(row, "input"));
-    g_autofree char *host = accept_host(authority);
-    if (!json_is_true(json_object_get(row, "failure")))
-      continue;
-    g_test_message("%.60s", authority);
-    g_assert_null(host);
-    refused++;
-  }
-  json_decref(json);
   g_test_message("dnslength: %u failures, all refused", refused);
   g_assert_cmpuint(refused, ==, 7);
+}
+
+typedef struct {
+  guint raw, plain;
+} AsciiTally;
+
+static void ascii_row(const json_t *row, gpointer data)
+{
+  AsciiTally *tally = data;
+  const char *input = json_string_value(json_object_get(row, "input"));
+  g_autofree char *host = accept_host(input);
+  if (!g_str_is_ascii(input)) {
+    g_assert_null(host);
+    tally->raw++;
+  } else if (host != NULL) {
+    g_autofree char *lower = g_ascii_strdown(input, -1);
+    g_assert_cmpstr(host, ==, lower);
+    tally->plain++;
+  }
 }
 
 /* Bytes over 0x7f are refused; what is ASCII is taken as it stands, or not at all. */
 static void test_to_ascii(void)
 {
-  gsize n;
-  guint raw = 0, plain = 0;
-  g_autofree char *text = read_vector("url/toascii.json", &n);
-  if (text == NULL)
+  AsciiTally tally = {0};
+  gsize n = walk("url/toascii.json", ascii_row, &tally);
+  if (n == 0)
     return;
-  json_t *json = load(text), *row;
-  size_t i;
-  json_array_foreach(json, i, row) {
-    const char *input = json_string_value(json_object_get(row, "input"));
-    g_autofree char *host = accept_host(input);
-    if (!g_str_is_ascii(input)) {
-      g_assert_null(host);
-      raw++;
-    } else if (host != NULL) {
-      g_autofree char *lower = g_ascii_strdown(input, -1);
-      g_assert_cmpstr(host, ==, lower);
-      plain++;
-    }
-  }
-  g_test_message("toascii: %zu cases, %u with raw bytes refused, %u taken as they stand", json_array_size(json), raw, plain);
-  g_assert_cmpuint(json_array_size(json), ==, 58);
-  g_assert_cmpuint(raw, >, 0);
-  json_decref(json);
+  g_test_message("toascii: %zu cases, %u with raw bytes refused, %u taken as they stand", n, tally.raw, tally.plain);
+  g_assert_cmpuint(n, ==, 58);
+  g_assert_cmpuint(tally.raw, >, 0);
 }
 
 int main(int argc, char **argv)
