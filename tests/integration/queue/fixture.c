@@ -206,3 +206,48 @@ void fixture_wait_cli(QvTestValkey *v, const char *expected, const char *command
   }
   g_error("%s %s: still '%s', not '%s'", command, key, last, expected);
 }
+
+static void set_up(Fixture *f, gconstpointer data)
+{
+  FixtureParts parts = GPOINTER_TO_UINT(data);
+  f->valkey = qv_test_valkey_start((parts & FIXTURE_PROXY) != 0 ? QV_TEST_VALKEY_PERSIST : QV_TEST_VALKEY_PLAIN);
+  f->worker_address = fixture_address(qv_test_valkey_url(f->valkey, "worker"));
+  f->sandbox_address = fixture_address(qv_test_valkey_url(f->valkey, "sandbox"));
+  if ((parts & FIXTURE_PROXY) != 0) {
+    f->proxy = qv_test_proxy_start(qv_test_valkey_dir(f->valkey), qv_test_valkey_socket(f->valkey));
+    f->proxied_sandbox = fixture_proxied(f->valkey, f->proxy, "sandbox");
+    f->proxied_worker = fixture_proxied(f->valkey, f->proxy, "worker");
+  }
+  f->conn = qv_conn_new(f->worker_address, NULL);
+  if ((parts & FIXTURE_SANDBOX_CONN) != 0)
+    f->sandbox_conn = qv_conn_new(f->sandbox_address, NULL);
+  f->producer = qv_producer_new(f->conn, PREFIX, 0);
+  if ((parts & FIXTURE_WORKER) != 0)
+    f->t = test_worker_new(f->sandbox_address, 1, 30000, 30000);
+}
+
+static void tear_down(Fixture *f, gconstpointer data)
+{
+  g_clear_pointer(&f->t, test_worker_free);
+  qv_producer_free(f->producer);
+  qv_conn_free(f->conn);
+  g_clear_pointer(&f->sandbox_conn, qv_conn_free);
+  qv_address_unref(f->worker_address);
+  qv_address_unref(f->sandbox_address);
+  g_clear_pointer(&f->proxied_sandbox, qv_address_unref);
+  g_clear_pointer(&f->proxied_worker, qv_address_unref);
+  g_clear_pointer(&f->proxy, qv_test_proxy_free);
+  qv_test_valkey_free(f->valkey);
+}
+
+void fixture_test_add(const char *path, const char *name, FixtureParts parts, void (*test)(Fixture *, gconstpointer))
+{
+  g_autofree char *full = g_strconcat(path, "/", name, NULL);
+  g_test_add(full, Fixture, GUINT_TO_POINTER(parts), set_up, test, tear_down);
+}
+
+void assert_cli(Fixture *f, const char *expected, const char *command, const char *key, const char *more)
+{
+  g_autofree char *got = qv_test_valkey_cli(f->valkey, command, key, more, NULL);
+  g_assert_cmpstr(got, ==, expected);
+}

@@ -48,3 +48,28 @@ char *fixture_state(QvProducer *producer, const char *id);
 char *fixture_events(QvTestValkey *valkey, guint from);
 /* Waits until valkey-cli answers that. */
 void fixture_wait_cli(QvTestValkey *valkey, const char *expected, const char *command, const char *key, const char *more);
+
+/* What a case has. */
+typedef struct {
+  QvTestValkey *valkey;
+  QvAddress *worker_address, *sandbox_address;
+  QvConn *conn; /* as worker */
+  QvProducer *producer;
+  /* By FixtureParts. */
+  QvConn *sandbox_conn;
+  QvTestProxy *proxy;
+  QvAddress *proxied_worker, *proxied_sandbox;
+  TestWorker *t; /* of one job at a time */
+} Fixture;
+
+typedef enum {
+  FIXTURE_PLAIN = 0,
+  FIXTURE_SANDBOX_CONN = 1,
+  FIXTURE_PROXY = 2, /* and the server keeps its data */
+  FIXTURE_WORKER = 4,
+} FixtureParts;
+
+/* Adds the case PATH/NAME: TEST with a fixture of its own. */
+void fixture_test_add(const char *path, const char *name, FixtureParts parts, void (*test)(Fixture *, gconstpointer));
+/* What valkey-cli answers. */
+void assert_cli(Fixture *f, const char *expected, const char *command, const char *key, const char *more);

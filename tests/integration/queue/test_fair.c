@@ -5,34 +5,6 @@
 
 #include "fixture.h"
 
-typedef struct {
-  QvTestValkey *valkey;
-  QvAddress *worker_address, *sandbox_address;
-  QvConn *conn;
-  QvProducer *producer;
-  TestWorker *t;
-} Fixture;
-
-static void set_up(Fixture *f, gconstpointer unused)
-{
-  f->valkey = qv_test_valkey_start(QV_TEST_VALKEY_PLAIN);
-  f->worker_address = fixture_address(qv_test_valkey_url(f->valkey, "worker"));
-  f->sandbox_address = fixture_address(qv_test_valkey_url(f->valkey, "sandbox"));
-  f->conn = qv_conn_new(f->worker_address, NULL);
-  f->producer = qv_producer_new(f->conn, PREFIX, 0);
-  f->t = test_worker_new(f->sandbox_address, 1, 30000, 30000);
-}
-
-static void tear_down(Fixture *f, gconstpointer unused)
-{
-  test_worker_free(f->t);
-  qv_producer_free(f->producer);
-  qv_conn_free(f->conn);
-  qv_address_unref(f->worker_address);
-  qv_address_unref(f->sandbox_address);
-  qv_test_valkey_free(f->valkey);
-}
-
 static void order(Fixture *f, const char *skip, const char *served)
 {
   g_auto(GStrv) skips = g_strsplit(skip, " ", -1), serves = g_strsplit(served, " ", -1);
@@ -249,8 +221,7 @@ static void test_refused_frees_others(Fixture *f, gconstpointer unused)
 
 static void add_test(const char *name, void (*test)(Fixture *, gconstpointer))
 {
-  g_autofree char *path = g_strconcat("/queue/fair/", name, NULL);
-  g_test_add(path, Fixture, NULL, set_up, test, tear_down);
+  fixture_test_add("/queue/fair", name, FIXTURE_WORKER, test);
 }
 
 int main(int argc, char **argv)

@@ -7,44 +7,6 @@
 #include "base/error.h"
 #include "fixture.h"
 
-typedef struct {
-  QvTestValkey *valkey;
-  QvTestProxy *proxy;
-  QvAddress *worker_address, *sandbox_address, *proxied_sandbox, *proxied_worker;
-  QvConn *conn;
-  QvProducer *producer;
-} Fixture;
-
-static void set_up(Fixture *f, gconstpointer unused)
-{
-  f->valkey = qv_test_valkey_start(QV_TEST_VALKEY_PERSIST);
-  f->proxy = qv_test_proxy_start(qv_test_valkey_dir(f->valkey), qv_test_valkey_socket(f->valkey));
-  f->worker_address = fixture_address(qv_test_valkey_url(f->valkey, "worker"));
-  f->sandbox_address = fixture_address(qv_test_valkey_url(f->valkey, "sandbox"));
-  f->proxied_sandbox = fixture_proxied(f->valkey, f->proxy, "sandbox");
-  f->proxied_worker = fixture_proxied(f->valkey, f->proxy, "worker");
-  f->conn = qv_conn_new(f->worker_address, NULL);
-  f->producer = qv_producer_new(f->conn, PREFIX, 0);
-}
-
-static void tear_down(Fixture *f, gconstpointer unused)
-{
-  qv_producer_free(f->producer);
-  qv_conn_free(f->conn);
-  qv_address_unref(f->worker_address);
-  qv_address_unref(f->sandbox_address);
-  qv_address_unref(f->proxied_sandbox);
-  qv_address_unref(f->proxied_worker);
-  qv_test_proxy_free(f->proxy);
-  qv_test_valkey_free(f->valkey);
-}
-
-static void assert_cli(Fixture *f, const char *expected, const char *command, const char *key, const char *more)
-{
-  g_autofree char *got = qv_test_valkey_cli(f->valkey, command, key, more, NULL);
-  g_assert_cmpstr(got, ==, expected);
-}
-
 /* The fetch that took the job lost its reply, twice: the same job comes, once, unstalled. */
 static void test_lost_fetch(Fixture *f, gconstpointer unused)
 {
@@ -265,8 +227,7 @@ static void test_cut_and_cut(Fixture *f, gconstpointer unused)
 
 static void add(const char *name, void (*test)(Fixture *, gconstpointer))
 {
-  g_autofree char *path = g_strconcat("/queue/faults/", name, NULL);
-  g_test_add(path, Fixture, NULL, set_up, test, tear_down);
+  fixture_test_add("/queue/faults", name, FIXTURE_PROXY, test);
 }
 
 int main(int argc, char **argv)

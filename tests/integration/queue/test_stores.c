@@ -7,33 +7,6 @@
 #include "queue/subscriber.h"
 
 typedef struct {
-  QvTestValkey *valkey;
-  QvAddress *worker_address, *sandbox_address;
-  QvConn *worker, *sandbox;
-  QvProducer *producer;
-} Fixture;
-
-static void set_up(Fixture *f, gconstpointer unused)
-{
-  f->valkey = qv_test_valkey_start(QV_TEST_VALKEY_PLAIN);
-  f->worker_address = fixture_address(qv_test_valkey_url(f->valkey, "worker"));
-  f->sandbox_address = fixture_address(qv_test_valkey_url(f->valkey, "sandbox"));
-  f->worker = qv_conn_new(f->worker_address, NULL);
-  f->sandbox = qv_conn_new(f->sandbox_address, NULL);
-  f->producer = qv_producer_new(f->worker, PREFIX, 0);
-}
-
-static void tear_down(Fixture *f, gconstpointer unused)
-{
-  qv_producer_free(f->producer);
-  qv_conn_free(f->worker);
-  qv_conn_free(f->sandbox);
-  qv_address_unref(f->worker_address);
-  qv_address_unref(f->sandbox_address);
-  qv_test_valkey_free(f->valkey);
-}
-
-typedef struct {
   guint n;
   GBytes *bytes;
 } Got;
@@ -56,7 +29,7 @@ static void on_bytes(GBytes *bytes, const GError *error, gpointer user)
 static GBytes *get_chunk(Fixture *f, guint chunk)
 {
   Got got = { 0 };
-  qv_blob_get(f->sandbox, PREFIX, "job.base", chunk, 0, on_bytes, &got);
+  qv_blob_get(f->sandbox_conn, PREFIX, "job.base", chunk, 0, on_bytes, &got);
   QV_TEST_WAIT(got.n == 1);
   return got.bytes;
 }
@@ -69,7 +42,7 @@ static void test_blobs(Fixture *f, gconstpointer unused)
     bytes[sizes[i] - 1] = (guint8)(i + 1);
     g_autoptr(GBytes) chunk = g_bytes_new_take(bytes, sizes[i]);
     Got put = { 0 };
-    qv_blob_put(f->worker, PREFIX, "job.base", i, chunk, 600000, 0, on_done, &put);
+    qv_blob_put(f->conn, PREFIX, "job.base", i, chunk, 600000, 0, on_done, &put);
     QV_TEST_WAIT(put.n == 1);
     g_autoptr(GBytes) back = get_chunk(f, i);
     if (i < 2)
@@ -81,8 +54,8 @@ static void test_blobs(Fixture *f, gconstpointer unused)
   g_autofree char *ttl = qv_test_valkey_cli(f->valkey, "PTTL", PREFIX ":blob:job.base:0", NULL);
   g_assert_cmpint(g_ascii_strtoll(ttl, NULL, 10), >, 0);
   Got cancelled = { 0 }, unlinked = { 0 };
-  qv_conn_cancel(f->sandbox, qv_blob_get(f->sandbox, PREFIX, "job.base", 0, 0, on_bytes, &cancelled));
-  qv_blob_unlink(f->sandbox, PREFIX, "job.base", 5, 0, on_done, &unlinked);
+  qv_conn_cancel(f->sandbox_conn, qv_blob_get(f->sandbox_conn, PREFIX, "job.base", 0, 0, on_bytes, &cancelled));
+  qv_blob_unlink(f->sandbox_conn, PREFIX, "job.base", 5, 0, on_done, &unlinked);
   QV_TEST_WAIT(unlinked.n == 1);
   g_assert_cmpuint(cancelled.n, ==, 0);
   for (guint i = 0; i < 3; i++)
@@ -127,19 +100,19 @@ static void test_egress_tokens(Fixture *f, gconstpointer unused)
   G_GNUC_UNUSED g_autoptr(QvSubscriber) subscriber = qv_subscriber_new(proxy, NULL, channels, &events, &heard);
   QV_TEST_WAIT(heard.ready_n == 1);
   Got put = { 0 }, revoked = { 0 };
-  qv_egress_token_put(f->sandbox, PREFIX, hash, "{\"v\":1}", 7, 600000, 0, on_done, &put);
+  qv_egress_token_put(f->sandbox_conn, PREFIX, hash, "{\"v\":1}", 7, 600000, 0, on_done, &put);
   QV_TEST_WAIT(put.n == 1);
   g_autofree char *record = qv_test_valkey_cli(f->valkey, "GET", key, NULL), *ttl = qv_test_valkey_cli(f->valkey, "PTTL", key, NULL);
   g_assert_cmpstr(record, ==, "{\"v\":1}");
   gint64 left = g_ascii_strtoll(ttl, NULL, 10);
   g_assert_true(left > 0 && left <= 600000);
-  qv_egress_token_revoke(f->sandbox, PREFIX, hash, 0, on_done, &revoked);
+  qv_egress_token_revoke(f->sandbox_conn, PREFIX, hash, 0, on_done, &revoked);
   QV_TEST_WAIT(revoked.n == 1 && heard.messages_n == 1);
   g_autofree char *gone = qv_test_valkey_cli(f->valkey, "EXISTS", key, NULL);
   g_assert_cmpstr(gone, ==, "0");
   g_assert_true(g_str_has_prefix(heard.last, "egress aaaa"));
   /* Again is no error. */
-  qv_egress_token_revoke(f->sandbox, PREFIX, hash, 0, on_done, &revoked);
+  qv_egress_token_revoke(f->sandbox_conn, PREFIX, hash, 0, on_done, &revoked);
   QV_TEST_WAIT(revoked.n == 2 && heard.messages_n == 2);
 }
 
@@ -152,10 +125,10 @@ static void test_cancel(Fixture *f, gconstpointer unused)
   G_GNUC_UNUSED g_autoptr(QvSubscriber) subscriber = qv_subscriber_new(f->sandbox_address, NULL, channels, &events, &heard);
   QV_TEST_WAIT(heard.ready_n == 1);
   Got put = { 0 }, got = { 0 };
-  qv_cancel_put(f->worker, PREFIX, "job-1", "{\"c\":1}", 7, 600000, 0, on_done, &put);
+  qv_cancel_put(f->conn, PREFIX, "job-1", "{\"c\":1}", 7, 600000, 0, on_done, &put);
   QV_TEST_WAIT(put.n == 1 && heard.messages_n == 1);
   g_assert_cmpstr(heard.last, ==, "cancel job-1");
-  qv_cancel_get(f->sandbox, PREFIX, "job-1", 0, on_bytes, &got);
+  qv_cancel_get(f->sandbox_conn, PREFIX, "job-1", 0, on_bytes, &got);
   QV_TEST_WAIT(got.n == 1);
   g_assert_cmpmem(g_bytes_get_data(got.bytes, NULL), g_bytes_get_size(got.bytes), "{\"c\":1}", 7);
   g_bytes_unref(got.bytes);
@@ -167,7 +140,7 @@ static void test_cancel(Fixture *f, gconstpointer unused)
   qv_test_valkey_restart(f->valkey);
   QV_TEST_WAIT(heard.ready_n == 2);
   Got again = { 0 };
-  qv_cancel_put(f->worker, PREFIX, "job-2", "{}", 2, 600000, 0, on_done, &again);
+  qv_cancel_put(f->conn, PREFIX, "job-2", "{}", 2, 600000, 0, on_done, &again);
   QV_TEST_WAIT(heard.messages_n == 2);
   QV_TEST_WAIT(again.n == 1);
   /* A channel that the user must not hear. */
@@ -193,15 +166,15 @@ static void test_health(Fixture *f, gconstpointer unused)
   Got put = { 0 };
   gint64 now = 1700000000000;
   g_autoptr(GString) none = g_string_new(NULL), some = g_string_new(NULL);
-  qv_health_list(f->worker, PREFIX, now, 0, on_health, none);
+  qv_health_list(f->conn, PREFIX, now, 0, on_health, none);
   QV_TEST_WAIT(none->len > 0);
   g_assert_cmpstr(none->str, ==, "0:");
-  qv_health_put(f->sandbox, PREFIX, "old", now - 100000, "{}", 2, 0, on_done, &put);
-  qv_health_put(f->sandbox, PREFIX, "a", now - 5000, "{\"a\":1}", 7, 0, on_done, &put);
-  qv_health_put(f->sandbox, PREFIX, "b", now, "{\"b\":1}", 7, 0, on_done, &put);
+  qv_health_put(f->sandbox_conn, PREFIX, "old", now - 100000, "{}", 2, 0, on_done, &put);
+  qv_health_put(f->sandbox_conn, PREFIX, "a", now - 5000, "{\"a\":1}", 7, 0, on_done, &put);
+  qv_health_put(f->sandbox_conn, PREFIX, "b", now, "{\"b\":1}", 7, 0, on_done, &put);
   QV_TEST_WAIT(put.n == 3);
   g_free(qv_test_valkey_cli(f->valkey, "DEL", PREFIX ":health:a", NULL));
-  qv_health_list(f->worker, PREFIX, now, 0, on_health, some);
+  qv_health_list(f->conn, PREFIX, now, 0, on_health, some);
   QV_TEST_WAIT(some->len > 0);
   g_assert_cmpstr(some->str, ==, "2: a=- b={\"b\":1}");
 }
@@ -276,8 +249,7 @@ static void test_waiter(Fixture *f, gconstpointer unused)
 
 static void add(const char *name, void (*test)(Fixture *, gconstpointer))
 {
-  g_autofree char *path = g_strconcat("/queue/stores/", name, NULL);
-  g_test_add(path, Fixture, NULL, set_up, test, tear_down);
+  fixture_test_add("/queue/stores", name, FIXTURE_SANDBOX_CONN, test);
 }
 
 int main(int argc, char **argv)

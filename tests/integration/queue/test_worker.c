@@ -5,31 +5,6 @@
 #include "base/error.h"
 #include "fixture.h"
 
-typedef struct {
-  QvTestValkey *valkey;
-  QvAddress *worker_address, *sandbox_address;
-  QvConn *conn;
-  QvProducer *producer;
-} Fixture;
-
-static void set_up(Fixture *f, gconstpointer unused)
-{
-  f->valkey = qv_test_valkey_start(QV_TEST_VALKEY_PLAIN);
-  f->worker_address = fixture_address(qv_test_valkey_url(f->valkey, "worker"));
-  f->sandbox_address = fixture_address(qv_test_valkey_url(f->valkey, "sandbox"));
-  f->conn = qv_conn_new(f->worker_address, NULL);
-  f->producer = qv_producer_new(f->conn, PREFIX, 0);
-}
-
-static void tear_down(Fixture *f, gconstpointer unused)
-{
-  qv_producer_free(f->producer);
-  qv_conn_free(f->conn);
-  qv_address_unref(f->worker_address);
-  qv_address_unref(f->sandbox_address);
-  qv_test_valkey_free(f->valkey);
-}
-
 static void add_raw(Fixture *f, const char *id, const char *field, const char *value)
 {
   g_free(qv_test_valkey_cli(f->valkey, "HSET", id, "name", "check", "data", "{}", field, value, NULL));
@@ -39,12 +14,6 @@ static void assert_events(Fixture *f, guint from, const char *expected)
 {
   g_autofree char *events = fixture_events(f->valkey, from);
   g_assert_cmpstr(events, ==, expected);
-}
-
-static void assert_cli(Fixture *f, const char *expected, const char *command, const char *key, const char *more)
-{
-  g_autofree char *got = qv_test_valkey_cli(f->valkey, command, key, more, NULL);
-  g_assert_cmpstr(got, ==, expected);
 }
 
 static void test_complete(Fixture *f, gconstpointer unused)
@@ -422,8 +391,7 @@ static void test_many(Fixture *f, gconstpointer unused)
 
 static void add(const char *name, void (*test)(Fixture *, gconstpointer))
 {
-  g_autofree char *path = g_strconcat("/queue/worker/", name, NULL);
-  g_test_add(path, Fixture, NULL, set_up, test, tear_down);
+  fixture_test_add("/queue/worker", name, FIXTURE_PLAIN, test);
 }
 
 int main(int argc, char **argv)
