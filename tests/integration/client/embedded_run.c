@@ -172,6 +172,72 @@ static char *slurp(const Run *run, const char *name)
   return g_file_get_contents(path, &text, NULL, NULL) ? text : g_strdup("");
 }
 
+void run_expect(Run *run, int status, const char *const *words)
+{
+  int is = run_all_verb(run, words);
+  if (is == status)
+    return;
+  g_autofree char *err = run_stderr(run);
+  g_error("`quavon %s` ended with %d, not %d; it said:\n%s", words[0], is, status, err);
+}
+
+/* ---- a Valkey and a runner that are there */
+
+char *run_use_valkey(Run *run, const char *url)
+{
+  char *key = tree_path(run->dir, "pool.key");
+  g_autofree char *state = tree_path(run->dir, "s");
+  tree_mkdir(run->dir, "s");
+  run_expect(run, 0, WORDS("keygen", key));
+  run_setenv(run, "VALKEY_URL", url);
+  run_setenv(run, "QUAVON_SANDBOX_SIGNING_KEY_FILE", key);
+  run_setenv(run, "QUAVON_SANDBOX_STATE_DIR", state);
+  return key;
+}
+
+static void before_runner(gpointer log)
+{
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  int fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+  dup2(fd, STDERR_FILENO);
+}
+
+GPid run_start_runner(Run *run, const char *url, const char *const *settings)
+{
+  g_autofree char *program =
+      g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "src", "runner", "quavon-sandbox-runner", NULL);
+  g_autofree char *log = tree_path(run->dir, "runner.log");
+  char **env = run_environment(run);
+  env = g_environ_setenv(env, "VALKEY_URL", url, TRUE);
+  env = g_environ_setenv(env, "QUAVON_SANDBOX_BACKEND", "runsc", TRUE);
+  env = g_environ_setenv(env, "QUAVON_SANDBOX_GRACE_MS", "0", TRUE);
+  for (; settings != NULL && *settings != NULL; settings += 2)
+    env = g_environ_setenv(env, settings[0], settings[1], TRUE);
+  const char *argv[] = { program, NULL };
+  g_autoptr(GError) error = NULL;
+  GPid runner = 0;
+  g_spawn_async("/", (char **)argv, env, G_SPAWN_DO_NOT_REAP_CHILD, before_runner, log, &runner, &error);
+  g_strfreev(env);
+  g_assert_no_error(error);
+  return runner;
+}
+
+void run_stop_runner(Run *run, GPid *runner)
+{
+  int status = 0;
+  if (*runner == 0)
+    return;
+  kill(*runner, SIGTERM);
+  g_assert_cmpint(waitpid(*runner, &status, 0), ==, *runner);
+  *runner = 0;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+    return;
+  g_autofree char *log = tree_path(run->dir, "runner.log");
+  g_autofree char *text = NULL;
+  g_file_get_contents(log, &text, NULL, NULL);
+  g_error("the runner ended with %x:\n%s", (unsigned)status, text);
+}
+
 char *run_stdout(const Run *run)
 {
   return slurp(run, "stdout");

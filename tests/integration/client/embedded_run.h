@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `quavon run` without VALKEY_URL as a program under test: started, watched, killed in parts, and what it leaves. */
+/* quavon as a program under test, mostly `quavon run` without VALKEY_URL: started, watched, killed in parts, and what it
+ * leaves. */
 #pragma once
 
 #include <glib.h>
 
 enum { RUN_DEADLINE_MS = 240000 };
+#define WORDS(...) ((const char *const[]){ __VA_ARGS__, NULL })
 
 typedef struct {
   char *dir;  /* scratch; repo, out, stdout, stderr lie below */
@@ -35,9 +37,18 @@ int run_wait(Run *run);
 /* Both. */
 int run_all(Run *run, const char *const *words);
 int run_all_verb(Run *run, const char *const *words);
+/* With another verb: it must end with STATUS. */
+void run_expect(Run *run, int status, const char *const *words);
 void run_setenv(Run *run, const char *name, const char *value);
 /* The environment of quavon; for other programs of the same world. */
 char **run_environment(const Run *run);
+
+/* From now on it is a client of that Valkey, as user worker: a new pool key, whose path is returned, and a state folder. */
+char *run_use_valkey(Run *run, const char *url);
+/* A runner beside it, at that Valkey as user sandbox; SETTINGS: name, value, … NULL. Its log is runner.log. */
+GPid run_start_runner(Run *run, const char *url, const char *const *settings);
+/* Ends it as it should end; 0: there is none. */
+void run_stop_runner(Run *run, GPid *runner);
 
 char *run_stdout(const Run *run);
 char *run_stderr(const Run *run);

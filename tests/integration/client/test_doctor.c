@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `quavon doctor`: each code produced by what it is about. A real Valkey and, where the runner itself is meant, a real
  * runner in gVisor; where time would have to pass or another host is meant, a record signed with the pool's key. */
-#include <fcntl.h>
 #include <glib/gstdio.h>
 #include <jansson.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,7 +14,6 @@
 #include "support/health.h"
 #include "support/valkey.h"
 
-#define WORDS(...) ((const char *const[]){ __VA_ARGS__, NULL })
 #define DIGEST "sha256:1111111111111111111111111111111111111111111111111111111111111111"
 
 enum { DEADLINE_MS = 180000 };
@@ -28,41 +25,17 @@ typedef struct {
   char *key, *lock;
 } Fixture;
 
-static void before_exec(gpointer data)
-{
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  int fd = open(data, O_WRONLY | O_CREAT | O_APPEND, 0600);
-  dup2(fd, STDERR_FILENO);
-}
-
 static void set_up(Fixture *f, gconstpointer data)
 {
   f->valkey = qv_test_valkey_start(QV_TEST_VALKEY_PLAIN);
   f->run = run_new();
-  f->key = tree_path(f->run->dir, "pool.key");
+  f->key = run_use_valkey(f->run, qv_test_valkey_url(f->valkey, "worker"));
   f->lock = g_build_filename(g_getenv("QUAVON_TEST_IMAGES"), "images.lock.json", NULL);
-  g_autofree char *state = tree_path(f->run->dir, "s");
-  tree_mkdir(f->run->dir, "s");
-  g_assert_cmpint(run_all_verb(f->run, WORDS("keygen", f->key)), ==, 0);
-  run_setenv(f->run, "VALKEY_URL", qv_test_valkey_url(f->valkey, "worker"));
-  run_setenv(f->run, "QUAVON_SANDBOX_SIGNING_KEY_FILE", f->key);
-  run_setenv(f->run, "QUAVON_SANDBOX_STATE_DIR", state);
-}
-
-static void stop_runner(Fixture *f)
-{
-  int status = 0;
-  if (f->runner == 0)
-    return;
-  kill(f->runner, SIGTERM);
-  g_assert_cmpint(waitpid(f->runner, &status, 0), ==, f->runner);
-  g_assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-  f->runner = 0;
 }
 
 static void tear_down(Fixture *f, gconstpointer data)
 {
-  stop_runner(f);
+  run_stop_runner(f->run, &f->runner);
   run_free(f->run);
   qv_test_valkey_free(f->valkey);
   g_free(f->key);
@@ -72,22 +45,10 @@ static void tear_down(Fixture *f, gconstpointer data)
 /* RUNSC NULL: the real one. */
 static void start_runner(Fixture *f, const char *runsc, gboolean remembers)
 {
-  g_autofree char *program =
-      g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "src", "runner", "quavon-sandbox-runner", NULL);
-  g_autofree char *log = tree_path(f->run->dir, "runner.log");
   g_autofree char *smoke = g_build_filename(g_getenv("QUAVON_TEST_IMAGES"), "smoke", NULL);
-  char **env = run_environment(f->run);
-  env = g_environ_setenv(env, "VALKEY_URL", qv_test_valkey_url(f->valkey, "sandbox"), TRUE);
-  env = g_environ_setenv(env, "QUAVON_SANDBOX_BACKEND", "runsc", TRUE);
-  env = g_environ_setenv(env, "QUAVON_SANDBOX_GRACE_MS", "0", TRUE);
-  env = g_environ_setenv(env, "QUAVON_SANDBOX_SMOKE_MEMORY", remembers ? smoke : "", TRUE);
-  if (runsc != NULL)
-    env = g_environ_setenv(env, "QUAVON_SANDBOX_RUNSC", runsc, TRUE);
-  const char *argv[] = { program, NULL };
-  g_autoptr(GError) error = NULL;
-  g_spawn_async("/", (char **)argv, env, G_SPAWN_DO_NOT_REAP_CHILD, before_exec, log, &f->runner, &error);
-  g_strfreev(env);
-  g_assert_no_error(error);
+  f->runner = run_start_runner(f->run, qv_test_valkey_url(f->valkey, "sandbox"),
+                               WORDS("QUAVON_SANDBOX_SMOKE_MEMORY", remembers ? smoke : "",
+                                     runsc != NULL ? "QUAVON_SANDBOX_RUNSC" : NULL, runsc));
 }
 
 /* ── The schema: the words of draft 7 that ours uses, and no other ── */
@@ -273,7 +234,7 @@ static void test_healthy(Fixture *f, gconstpointer data)
   g_assert_true(g_file_get_contents(log, &text, NULL, NULL));
   g_assert_nonnull(strstr(text, "smoke test starts"));
   /* Stopped for good: its record expires. */
-  stop_runner(f);
+  run_stop_runner(f->run, &f->runner);
   g_autofree char *ids = qv_test_valkey_cli(f->valkey, "ZRANGE", "quavon-sandbox:runners", "0", "-1", NULL);
   g_autofree char *record = g_strconcat("quavon-sandbox:health:", g_strchomp(ids), NULL);
   g_free(qv_test_valkey_cli(f->valkey, "DEL", record, NULL));

@@ -10,8 +10,6 @@
 #include "../../unit/client/tree.h"
 #include "embedded_run.h"
 
-#define WORDS(...) ((const char *const[]){ __VA_ARGS__, NULL })
-
 static void ends_with(Run *run, int status, const char *const *words)
 {
   int is = run_all(run, words);

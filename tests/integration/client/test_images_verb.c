@@ -8,8 +8,6 @@
 #include "../../unit/client/tree.h"
 #include "embedded_run.h"
 
-#define WORDS(...) ((const char *const[]){ __VA_ARGS__, NULL })
-
 enum { ALTERED_AT = 1000000 };
 
 typedef struct {

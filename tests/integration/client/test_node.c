@@ -5,8 +5,6 @@
 #include "../../unit/client/tree.h"
 #include "embedded_run.h"
 
-#define WORDS(...) ((const char *const[]){ __VA_ARGS__, NULL })
-
 /* A package with a program and an install script, packed into the repository, its digest in the lock file. */
 static const char make_repository[] =
   "mkdir -p vendor pkg/package\n"

@@ -20,7 +20,6 @@
 #include "support/health.h"
 #include "support/valkey.h"
 
-#define WORDS(...) ((const char *const[]){ __VA_ARGS__, NULL })
 #define P "quavon-sandbox:sandbox:"
 
 typedef struct {
@@ -34,13 +33,7 @@ static void set_up(Fixture *f, gconstpointer data)
 {
   f->valkey = qv_test_valkey_start(QV_TEST_VALKEY_PLAIN);
   f->run = run_new();
-  g_autofree char *key = tree_path(f->run->dir, "pool.key");
-  g_autofree char *state = tree_path(f->run->dir, "s");
-  tree_mkdir(f->run->dir, "s");
-  g_assert_cmpint(run_all_verb(f->run, WORDS("keygen", key)), ==, 0);
-  run_setenv(f->run, "VALKEY_URL", qv_test_valkey_url(f->valkey, "worker"));
-  run_setenv(f->run, "QUAVON_SANDBOX_SIGNING_KEY_FILE", key);
-  run_setenv(f->run, "QUAVON_SANDBOX_STATE_DIR", state);
+  g_autofree char *key = run_use_valkey(f->run, qv_test_valkey_url(f->valkey, "worker"));
   f->ring = qv_key_files_read(key, NULL, NULL);
   g_autoptr(QvAddress) address = qv_address_parse(qv_test_valkey_url(f->valkey, "sandbox"), NULL);
   f->conn = qv_conn_new(address, NULL);
@@ -56,10 +49,7 @@ static void tear_down(Fixture *f, gconstpointer data)
 
 static char *quavon(Fixture *f, int status, const char *const *words)
 {
-  int is = run_all_verb(f->run, words);
-  g_autofree char *err = run_stderr(f->run);
-  if (is != status)
-    g_error("`quavon %s` ended with %d, not %d; it said:\n%s", words[0], is, status, err);
+  run_expect(f->run, status, words);
   return run_stdout(f->run);
 }
 
@@ -219,6 +209,21 @@ static void read_until(int terminal, GString *text, const char *words)
   }
 }
 
+/* `quavon top` on a terminal of that many columns. */
+static pid_t start_top(Fixture *f, unsigned short columns, int *terminal)
+{
+  g_autofree char *program = g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "src", "cli", "quavon", NULL);
+  g_auto(GStrv) env = g_environ_setenv(run_environment(f->run), "TERM", "xterm", TRUE);
+  struct winsize size = { .ws_row = 24, .ws_col = columns };
+  pid_t pid = forkpty(terminal, NULL, NULL, &size);
+  if (pid == 0) {
+    const char *argv[] = { program, "top", "--interval", "300ms", NULL };
+    execve(program, (char *const *)argv, env);
+    _exit(99);
+  }
+  return pid;
+}
+
 static void test_top(Fixture *f, gconstpointer data)
 {
   g_autofree char *id = submit(f);
@@ -231,16 +236,8 @@ static void test_top(Fixture *f, gconstpointer data)
   expect_json(json, "counts/waiting", "1");
   expect_json(json, "times", "null");
 
-  g_autofree char *program = g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "src", "cli", "quavon", NULL);
-  g_auto(GStrv) env = g_environ_setenv(run_environment(f->run), "TERM", "xterm", TRUE);
-  struct winsize size = { .ws_row = 24, .ws_col = 40 };
   int terminal = -1;
-  pid_t pid = forkpty(&terminal, NULL, NULL, &size);
-  if (pid == 0) {
-    const char *argv[] = { program, "top", "--interval", "300ms", NULL };
-    execve(program, (char *const *)argv, env);
-    _exit(99);
-  }
+  pid_t pid = start_top(f, 40, &terminal);
   g_autoptr(GString) text = g_string_new(NULL);
   read_until(terminal, text, "\033[?1049h");
   read_until(terminal, text, "1 waiting");
@@ -265,16 +262,8 @@ static void test_top(Fixture *f, gconstpointer data)
 /* Valkey goes away and comes back while somebody looks. */
 static void test_top_away(Fixture *f, gconstpointer data)
 {
-  g_autofree char *program = g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "src", "cli", "quavon", NULL);
-  g_auto(GStrv) env = g_environ_setenv(run_environment(f->run), "TERM", "xterm", TRUE);
-  struct winsize size = { .ws_row = 24, .ws_col = 100 };
   int terminal = -1;
-  pid_t pid = forkpty(&terminal, NULL, NULL, &size);
-  if (pid == 0) {
-    const char *argv[] = { program, "top", "--interval", "300ms", NULL };
-    execve(program, (char *const *)argv, env);
-    _exit(99);
-  }
+  pid_t pid = start_top(f, 100, &terminal);
   g_autoptr(GString) text = g_string_new(NULL);
   read_until(terminal, text, "0 waiting");
   qv_test_valkey_kill(f->valkey);
