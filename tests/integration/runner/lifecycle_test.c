@@ -16,28 +16,14 @@
 #include "protocol/images_lock.h"
 #include "world.h"
 
-#define FAST_LOCKS "QUAVON_SANDBOX_LOCK_MS=5000", "QUAVON_SANDBOX_STALLED_MS=5000"
-
-/* The entry runs, and needs nothing more from Valkey. */
-static void await_started(World *world, const QvJob *job)
+static void test_drain(World *world)
 {
-  g_autofree char *input = g_strdup_printf("sandbox has its input jobId=%s", job->job_id);
-  g_autofree char *runs = g_strdup_printf("sandbox runs jobId=%s", job->job_id);
-  world_await_log(world, input);
-  world_await_log(world, runs);
-}
-
-static void test_drain(void)
-{
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
-  if (world == NULL)
-    return;
   world_start(world, (const char *const[]){"QUAVON_SANDBOX_GRACE_MS=1800000", "QUAVON_SANDBOX_CONCURRENCY=1", NULL});
   char sha256[65], other[65];
   g_autoptr(QvJob) job = world_job(world, "sleep 3; echo done");
   g_autoptr(QvJob) next = world_job(world, "true");
   world_add(world, job, sha256);
-  await_started(world, job);
+  world_await_started(world, job);
   kill(world->runner, SIGTERM);
   world_await_log(world, "draining");
   world_add(world, next, other);
@@ -52,46 +38,31 @@ static void test_drain(void)
   world_expect_clean(world);
 }
 
-static void test_shutdown(void)
+static void test_shutdown(World *world)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
-  if (world == NULL)
-    return;
   world_start(world, (const char *const[]){"QUAVON_SANDBOX_GRACE_MS=100", NULL});
   char sha256[65];
-  g_autoptr(QvJob) job = world_job(world, "sleep 1000");
-  world_add(world, job, sha256);
-  await_started(world, job);
+  g_autoptr(QvJob) job = world_started_job(world, "sleep 1000", sha256);
   g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
-  g_autoptr(QvResult) result = world_result(world, job, sha256);
-  g_assert_cmpstr(qv_code_text(result->code), ==, "shutdown");
+  world_expect_code(world, job, sha256, "shutdown");
   world_expect_clean(world);
 }
 
-static void test_second_term(void)
+static void test_second_term(World *world)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
-  if (world == NULL)
-    return;
   world_start(world, (const char *const[]){"QUAVON_SANDBOX_GRACE_MS=1800000", NULL});
   char sha256[65];
-  g_autoptr(QvJob) job = world_job(world, "sleep 1000");
-  world_add(world, job, sha256);
-  await_started(world, job);
+  g_autoptr(QvJob) job = world_started_job(world, "sleep 1000", sha256);
   kill(world->runner, SIGTERM);
   world_await_log(world, "draining");
   g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
-  g_autoptr(QvResult) result = world_result(world, job, sha256);
-  g_assert_cmpstr(qv_code_text(result->code), ==, "shutdown");
+  world_expect_code(world, job, sha256, "shutdown");
   world_expect_clean(world);
 }
 
 /* The handler is there before the runner is ready: a reload then finds no worker. */
-static void test_early_reload(void)
+static void test_early_reload(World *world)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
-  if (world == NULL)
-    return;
   world_start(world, NULL);
   g_autofree char *path = g_strdup_printf("/proc/%d/status", world->runner);
   gint64 end = qv_clock_mono_ms() + WORLD_DEADLINE_MS;
@@ -113,17 +84,12 @@ static void test_early_reload(void)
 }
 
 /* kill -9: the job is failed once, by the next start, and its input goes with it. */
-static void test_killed(void)
+static void test_killed(World *world)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
-  if (world == NULL)
-    return;
-  const char *const fast[] = {FAST_LOCKS, NULL};
+  const char *const fast[] = {WORLD_FAST_LOCKS, NULL};
   world_start(world, fast);
   char sha256[65];
-  g_autoptr(QvJob) job = world_job(world, "sleep 1000");
-  world_add(world, job, sha256);
-  await_started(world, job);
+  g_autoptr(QvJob) job = world_started_job(world, "sleep 1000", sha256);
   g_assert_cmpint(world_stop(world, SIGKILL), ==, 128 + SIGKILL);
   world_start(world, fast);
   g_autofree char *text = NULL;
@@ -136,39 +102,30 @@ static void test_killed(void)
 }
 
 /* The processes below the supervisor die: that job alone is lost. */
-static void test_processes_die(void)
+static void test_processes_die(World *world)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
-  if (world == NULL)
-    return;
   world_start(world, NULL);
   static const struct {
     const char *parent, *word, *code;
   } rows[] = {{NULL, "job", "sandbox_lost"}, {"job", "unpack", "bad_output"}, {"job", "run", "sandbox_lost"}};
   for (gsize i = 0; i < G_N_ELEMENTS(rows); i++) {
     char sha256[65];
-    g_autoptr(QvJob) job = world_job(world, "sleep 1000");
-    world_add(world, job, sha256);
-    await_started(world, job);
+    g_autoptr(QvJob) job = world_started_job(world, "sleep 1000", sha256);
     GPid victim = world_child(world->runner, "job");
     g_assert_cmpint(victim, >, 0);
     if (rows[i].parent != NULL)
       victim = world_child(victim, rows[i].word);
     g_assert_cmpint(victim, >, 0);
     kill(victim, SIGKILL);
-    g_autoptr(QvResult) result = world_result(world, job, sha256);
-    g_assert_cmpstr(qv_code_text(result->code), ==, rows[i].code);
+    world_expect_code(world, job, sha256, rows[i].code);
     world_expect_clean(world);
   }
   g_autoptr(QvJob) next = world_job(world, "true");
   world_expect(world, next, NULL);
 }
 
-static void test_valkey_down_at_start(void)
+static void test_valkey_down_at_start(World *world)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PERSIST);
-  if (world == NULL)
-    return;
   g_autoptr(QvJob) job = world_job(world, "true");
   char sha256[65];
   world_add(world, job, sha256);
@@ -176,22 +133,16 @@ static void test_valkey_down_at_start(void)
   world_start(world, NULL);
   world_await_log(world, "Valkey gives no answer");
   qv_test_valkey_restart(world->valkey);
-  g_autoptr(QvResult) result = world_result(world, job, sha256);
-  g_assert_cmpint(result->status, ==, QV_STATUS_SUCCEEDED);
+  world_expect_code(world, job, sha256, NULL);
   world_await_log(world, "Valkey answers again");
 }
 
 /* Away for less than the lock: the run goes on and its answer is taken. */
-static void test_valkey_away(void)
+static void test_valkey_away(World *world)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PERSIST);
-  if (world == NULL)
-    return;
   world_start(world, (const char *const[]){"QUAVON_SANDBOX_LOCK_MS=600000", NULL});
-  g_autoptr(QvJob) job = world_job(world, "sleep 3; echo still here");
   char sha256[65];
-  world_add(world, job, sha256);
-  await_started(world, job);
+  g_autoptr(QvJob) job = world_started_job(world, "sleep 3; echo still here", sha256);
   qv_test_valkey_kill(world->valkey);
   world_await_log(world, "event=REPORT");
   qv_test_valkey_restart(world->valkey);
@@ -204,16 +155,11 @@ static void test_valkey_away(void)
 }
 
 /* Away for longer: the sandbox is killed, nothing is said, and the job is failed once when Valkey is back. */
-static void test_lock_lost(void)
+static void test_lock_lost(World *world)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PERSIST);
-  if (world == NULL)
-    return;
-  world_start(world, (const char *const[]){FAST_LOCKS, NULL});
-  g_autoptr(QvJob) job = world_job(world, "sleep 1000");
+  world_start(world, (const char *const[]){WORLD_FAST_LOCKS, NULL});
   char sha256[65];
-  world_add(world, job, sha256);
-  await_started(world, job);
+  g_autoptr(QvJob) job = world_started_job(world, "sleep 1000", sha256);
   qv_test_valkey_kill(world->valkey);
   world_await_log(world, "job's lock is lost");
   qv_test_valkey_restart(world->valkey);
@@ -226,11 +172,8 @@ static void test_lock_lost(void)
   world_expect(world, next, NULL);
 }
 
-static void test_reload(void)
+static void test_reload(World *world)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
-  if (world == NULL)
-    return;
   world_start(world, NULL);
   g_autoptr(QvJob) before = world_job(world, "true");
   world_expect(world, before, NULL);
@@ -259,11 +202,8 @@ static void test_reload(void)
   world_expect(world, new, NULL);
 }
 
-static void test_tenants(void)
+static void test_tenants(World *world)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
-  if (world == NULL)
-    return;
   world_start(world, (const char *const[]){"QUAVON_SANDBOX_CONCURRENCY=3", "QUAVON_SANDBOX_TENANT_MAX=1", NULL});
   g_autoptr(QvJob) first = world_job(world, "sleep 4");
   g_autoptr(QvJob) second = world_job(world, "true");
@@ -275,7 +215,7 @@ static void test_tenants(void)
   world_put_base(world, other, plain);
   char a[65], b[65], c[65];
   world_add(world, first, a);
-  await_started(world, first);
+  world_await_started(world, first);
   world_add(world, second, b);
   world_add(world, other, c);
   g_autoptr(QvResult) of_other = world_result(world, other, c);
@@ -321,11 +261,8 @@ static QvJob *broken_job(World *world)
   return job;
 }
 
-static void test_images(void)
+static void test_images(World *world)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
-  if (world == NULL)
-    return;
   g_autofree char *digest = g_strdup(world->image.digest);
   g_autofree char *file = add_broken_image(world, "this is no file system");
   world_start(world, NULL);
@@ -348,17 +285,12 @@ static void test_images(void)
 }
 
 /* Valkey is away and stays away: the third signal does not wait for it. */
-static void test_abandon(void)
+static void test_abandon(World *world)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PERSIST);
-  if (world == NULL)
-    return;
-  const char *const fast[] = {FAST_LOCKS, "QUAVON_SANDBOX_GRACE_MS=1800000", NULL};
+  const char *const fast[] = {WORLD_FAST_LOCKS, "QUAVON_SANDBOX_GRACE_MS=1800000", NULL};
   world_start(world, (const char *const[]){"QUAVON_SANDBOX_LOCK_MS=600000", "QUAVON_SANDBOX_GRACE_MS=1800000", NULL});
-  g_autoptr(QvJob) job = world_job(world, "sleep 1000");
   char sha256[65];
-  world_add(world, job, sha256);
-  await_started(world, job);
+  g_autoptr(QvJob) job = world_started_job(world, "sleep 1000", sha256);
   qv_test_valkey_kill(world->valkey);
   kill(world->runner, SIGTERM);
   world_await_log(world, "draining");
@@ -377,11 +309,8 @@ static void test_abandon(void)
 }
 
 /* What cannot be removed stops the fetching, and says so; once it is gone, jobs are taken again. */
-static void test_problem(void)
+static void test_problem(World *world)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
-  if (world == NULL)
-    return;
   g_autofree char *left = g_build_filename(world->state_dir, "runs", "6c1e0f0e-52a5-4a3f-8a5e-0d8f0c3f7a11", NULL);
   g_assert_cmpint(g_mkdir_with_parents(left, 0711), ==, 0);
   g_assert_cmpint(mount("tmpfs", left, "tmpfs", 0, "size=64k"), ==, 0);
@@ -396,27 +325,26 @@ static void test_problem(void)
   g_assert_cmpint(umount(left), ==, 0);
   kill(world->runner, SIGHUP);
   world_await_log(world, "the problem is gone");
-  g_autoptr(QvResult) result = world_result(world, job, sha256);
-  g_assert_cmpint(result->status, ==, QV_STATUS_SUCCEEDED);
+  world_expect_code(world, job, sha256, NULL);
   world_expect_clean(world);
 }
 
 int main(int argc, char **argv)
 {
   g_test_init(&argc, &argv, NULL);
-  g_test_add_func("/runner/lifecycle/drain", test_drain);
-  g_test_add_func("/runner/lifecycle/shutdown", test_shutdown);
-  g_test_add_func("/runner/lifecycle/second-term", test_second_term);
-  g_test_add_func("/runner/lifecycle/early-reload", test_early_reload);
-  g_test_add_func("/runner/lifecycle/killed", test_killed);
-  g_test_add_func("/runner/lifecycle/processes-die", test_processes_die);
-  g_test_add_func("/runner/lifecycle/valkey-down-at-start", test_valkey_down_at_start);
-  g_test_add_func("/runner/lifecycle/valkey-away", test_valkey_away);
-  g_test_add_func("/runner/lifecycle/lock-lost", test_lock_lost);
-  g_test_add_func("/runner/lifecycle/reload", test_reload);
-  g_test_add_func("/runner/lifecycle/tenants", test_tenants);
-  g_test_add_func("/runner/lifecycle/images", test_images);
-  g_test_add_func("/runner/lifecycle/abandon", test_abandon);
-  g_test_add_func("/runner/lifecycle/problem", test_problem);
+  world_test_add("/runner/lifecycle/drain", QV_TEST_VALKEY_PLAIN, test_drain);
+  world_test_add("/runner/lifecycle/shutdown", QV_TEST_VALKEY_PLAIN, test_shutdown);
+  world_test_add("/runner/lifecycle/second-term", QV_TEST_VALKEY_PLAIN, test_second_term);
+  world_test_add("/runner/lifecycle/early-reload", QV_TEST_VALKEY_PLAIN, test_early_reload);
+  world_test_add("/runner/lifecycle/killed", QV_TEST_VALKEY_PLAIN, test_killed);
+  world_test_add("/runner/lifecycle/processes-die", QV_TEST_VALKEY_PLAIN, test_processes_die);
+  world_test_add("/runner/lifecycle/valkey-down-at-start", QV_TEST_VALKEY_PERSIST, test_valkey_down_at_start);
+  world_test_add("/runner/lifecycle/valkey-away", QV_TEST_VALKEY_PERSIST, test_valkey_away);
+  world_test_add("/runner/lifecycle/lock-lost", QV_TEST_VALKEY_PERSIST, test_lock_lost);
+  world_test_add("/runner/lifecycle/reload", QV_TEST_VALKEY_PLAIN, test_reload);
+  world_test_add("/runner/lifecycle/tenants", QV_TEST_VALKEY_PLAIN, test_tenants);
+  world_test_add("/runner/lifecycle/images", QV_TEST_VALKEY_PLAIN, test_images);
+  world_test_add("/runner/lifecycle/abandon", QV_TEST_VALKEY_PERSIST, test_abandon);
+  world_test_add("/runner/lifecycle/problem", QV_TEST_VALKEY_PLAIN, test_problem);
   return g_test_run();
 }

@@ -18,11 +18,7 @@
 #include "support/proxy.h"
 #include "world.h"
 
-#define PREFIX "quavon-sandbox"
-#define JOBS PREFIX ":sandbox:"
-
-enum { LOCK_MS = 5000, STALLED_MS = 5000 };
-#define FAST_LOCKS "QUAVON_SANDBOX_LOCK_MS=5000", "QUAVON_SANDBOX_STALLED_MS=5000"
+#define JOBS WORLD_PREFIX ":sandbox:"
 
 static void sent(const GError *error, gpointer user)
 {
@@ -36,7 +32,7 @@ static void cancel(World *world, const QvJob *job)
   gboolean done = FALSE;
   g_autofree char *text = qv_cancel_sign(job, qv_clock_unix_ms(), world->key, &n, NULL);
   g_assert_nonnull(text);
-  qv_cancel_put(world->conn, PREFIX, job->job_id, text, n, 600000, 0, sent, &done);
+  qv_cancel_put(world->conn, WORLD_PREFIX, job->job_id, text, n, 600000, 0, sent, &done);
   while (!done)
     g_main_context_iteration(NULL, TRUE);
 }
@@ -73,10 +69,9 @@ static GPid await_child(GPid parent, const char *word)
   return pid;
 }
 
-static void expect_code(World *world, const QvJob *job, const char *sha256, const char *code)
+static void expect_once(World *world, const QvJob *job, const char *sha256, const char *code)
 {
-  g_autoptr(QvResult) result = world_result(world, job, sha256);
-  g_assert_cmpstr(qv_code_text(result->code), ==, code);
+  world_expect_code(world, job, sha256, code);
   g_assert_cmpuint(world_ends(world, job->job_id), ==, 1);
 }
 
@@ -103,7 +98,7 @@ static void cancel_waiting(World *world)
   world_add(world, job, sha256);
   cancel(world, job);
   world_start(world, NULL);
-  expect_code(world, job, sha256, "cancelled");
+  expect_once(world, job, sha256, "cancelled");
   g_assert_false(started(world, job));
 }
 
@@ -123,7 +118,7 @@ static void cancel_preparing(World *world)
     world_await_log(world, line);
     g_autofree char *key = g_strconcat(JOBS, job->job_id, NULL), *said = ask(world, "HGET", key, "progress");
     kill(process, SIGCONT);
-    expect_code(world, job, sha256, "cancelled");
+    expect_once(world, job, sha256, "cancelled");
     if (early && strstr(said, "\"stage\":\"preparing\"") != NULL)
       return;
   }
@@ -142,7 +137,7 @@ static void cancel_at(World *world, const char *stage)
   if (strcmp(stage, "step") == 0)
     g_assert_true(await_stage(world, job, "step\",\"step\":2,\"steps\":2,\"name\":\"second")); /* the whole word of it */
   cancel(world, job);
-  expect_code(world, job, sha256, "cancelled");
+  expect_once(world, job, sha256, "cancelled");
 }
 
 /* Artefacts take a while; where the run was over before the cancel came, it counts as it ended, and another try is due. */
@@ -167,11 +162,8 @@ static void cancel_collecting(World *world)
   g_error("no cancel came while artefacts were collected");
 }
 
-static void test_cancel(void)
+static void test_cancel(World *world)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
-  if (world == NULL)
-    return;
   cancel_waiting(world);
   cancel_preparing(world);
   cancel_at(world, "setup");
@@ -182,15 +174,12 @@ static void test_cancel(void)
 
 /* ---- what cannot be read is not run */
 
-static void test_cancel_unreadable(void)
+static void test_cancel_unreadable(World *world)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
-  if (world == NULL)
-    return;
-  world_start(world, (const char *const[]){FAST_LOCKS, NULL});
+  world_start(world, (const char *const[]){WORLD_FAST_LOCKS, NULL});
   g_autoptr(QvJob) wrong = world_job(world, "true");
   g_autoptr(QvJob) denied = world_job(world, "true");
-  g_autofree char *key = g_strdup_printf(PREFIX ":cancel:%s", wrong->job_id);
+  g_autofree char *key = g_strdup_printf(WORLD_PREFIX ":cancel:%s", wrong->job_id);
   g_free(qv_test_valkey_cli(world->valkey, "HSET", key, "a", "b", NULL));
   world_expect_failed(world, wrong, "stalled");
   g_assert_false(started(world, wrong));
@@ -206,11 +195,8 @@ static void test_cancel_unreadable(void)
 /* ---- clocks */
 
 /* Valkey takes no payload: the slot is free when wallMs is over, and the answer says so as soon as it can. */
-static void test_wall_while_storing(void)
+static void test_wall_while_storing(World *world)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
-  if (world == NULL)
-    return;
   world_start(world, NULL);
   char sha256[65];
   g_autoptr(QvJob) job = world_job(world, "sleep 10; head -c 100000 /dev/urandom > big");
@@ -223,7 +209,7 @@ static void test_wall_while_storing(void)
   g_autofree char *line = g_strdup_printf("jobId=%s event=INTERRUPT phase=ANSWERING", job->job_id);
   world_await_log(world, line);
   g_free(qv_test_valkey_cli(world->valkey, "CONFIG", "SET", "maxmemory", "0", NULL));
-  expect_code(world, job, sha256, "wall");
+  expect_once(world, job, sha256, "wall");
   world_expect_clean(world);
 }
 
@@ -253,11 +239,8 @@ static void hold_before_report(GPid unpack)
 }
 
 /* The stream was complete, but its sum never comes: a cancel is obeyed all the same. */
-static void test_hang_before_report(void)
+static void test_hang_before_report(World *world)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
-  if (world == NULL)
-    return;
   world_start(world, NULL);
   char sha256[65];
   g_autoptr(QvJob) job = world_job(world, "sleep 10");
@@ -266,7 +249,7 @@ static void test_hang_before_report(void)
   GPid unpack = await_child(await_child(world->runner, "job"), "unpack");
   hold_before_report(unpack);
   cancel(world, job);
-  expect_code(world, job, sha256, "cancelled");
+  expect_once(world, job, sha256, "cancelled");
   int status;
   g_assert_cmpint(waitpid(unpack, &status, __WALL), ==, unpack); /* its tracer hears of its end, too */
   world_expect_clean(world);
@@ -290,12 +273,9 @@ static gint64 hash_number(World *world, const char *id, const char *field)
 }
 
 /* A runner that is killed: the job fails once, in time, its blobs go, and it does not come back. */
-static void test_stalled(void)
+static void test_stalled(World *world)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
-  if (world == NULL)
-    return;
-  const char *const fast[] = {FAST_LOCKS, NULL};
+  const char *const fast[] = {WORLD_FAST_LOCKS, NULL};
   world_start(world, fast);
   char sha256[65];
   g_autoptr(QvJob) job = world_job(world, "sleep 1000");
@@ -308,8 +288,8 @@ static void test_stalled(void)
   g_assert_cmpint(world_wait(world, job->job_id, &text), ==, QV_JOB_FAILED);
   g_assert_cmpstr(text, ==, "stalled");
   gint64 took = hash_number(world, job->job_id, "finishedOn") - killed_at;
-  g_test_message("failed after %" G_GINT64_FORMAT " ms; lock and two intervals are %d ms", took, LOCK_MS + 2 * STALLED_MS);
-  g_assert_cmpint(took, <=, LOCK_MS + 2 * STALLED_MS + 120000); /* the runner's own start, on any machine */
+  g_test_message("failed after %" G_GINT64_FORMAT " ms; lock and two intervals are %d ms", took, WORLD_LOCK_MS + 2 * WORLD_STALLED_MS);
+  g_assert_cmpint(took, <=, WORLD_LOCK_MS + 2 * WORLD_STALLED_MS + 120000); /* the runner's own start, on any machine */
   world_expect_clean(world);
   g_assert_cmpuint(world_ends(world, job->job_id), ==, 1);
   remove_ended(world, job->job_id);
@@ -331,11 +311,8 @@ static GPid begin_and_hold(World *world, const QvJob *job, const char *data, gsi
 }
 
 /* A copy of a running job under another id: refused, and the job goes on and has its blobs. */
-static void test_copy(void)
+static void test_copy(World *world)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
-  if (world == NULL)
-    return;
   world_start(world, (const char *const[]){"QUAVON_SANDBOX_CONCURRENCY=2", NULL});
   char sha256[65];
   g_autoptr(QvJob) job = world_job(world, "sleep 5; cat hello.txt");
@@ -348,20 +325,17 @@ static void test_copy(void)
   g_autofree char *text = NULL;
   g_assert_cmpint(world_wait(world, other->job_id, &text), ==, QV_JOB_FAILED);
   g_assert_cmpstr(text, ==, "rejected: job_id_mismatch");
-  g_autofree char *blob = g_strdup_printf(PREFIX ":blob:%s:0", job->base.blob_id);
+  g_autofree char *blob = g_strdup_printf(WORLD_PREFIX ":blob:%s:0", job->base.blob_id);
   g_assert_true(world_key_exists(world, blob));
   kill(process, SIGCONT);
-  expect_code(world, job, sha256, NULL);
+  expect_once(world, job, sha256, NULL);
   world_expect_clean(world);
 }
 
 /* Under its own id, as somebody with the queue's password can do it: that takes the lock away from the job. One end, one
  * start; the copy is refused by the guard. */
-static void test_copy_same_id(void)
+static void test_copy_same_id(World *world)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
-  if (world == NULL)
-    return;
   world_start(world, (const char *const[]){"QUAVON_SANDBOX_CONCURRENCY=2", NULL});
   char sha256[65];
   g_autoptr(QvJob) job = world_job(world, "sleep 5; cat hello.txt");
@@ -382,11 +356,8 @@ static void test_copy_same_id(void)
 }
 
 /* The guard's SET arrives, its answer does not, nor that of the question behind it: won once, run once. */
-static void test_lost_guard(void)
+static void test_lost_guard(World *world)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
-  if (world == NULL)
-    return;
   g_autoptr(QvTestProxy) proxy = qv_test_proxy_start(world->dir, qv_test_valkey_socket(world->valkey));
   g_autofree char *url = g_strdup_printf("VALKEY_URL=unix://sandbox:%s@%s", qv_test_valkey_password(world->valkey),
                                          qv_test_proxy_socket(proxy));
@@ -395,9 +366,9 @@ static void test_lost_guard(void)
     char sha256[65];
     g_autoptr(QvJob) job = world_job(world, "cat hello.txt");
     guint before = qv_test_proxy_lost_n(proxy);
-    qv_test_proxy_lose_reply_to(proxy, PREFIX ":replay:", lost);
+    qv_test_proxy_lose_reply_to(proxy, WORLD_PREFIX ":replay:", lost);
     world_add(world, job, sha256);
-    expect_code(world, job, sha256, NULL);
+    expect_once(world, job, sha256, NULL);
     g_assert_cmpuint(qv_test_proxy_lost_n(proxy) - before, ==, lost);
     remove_ended(world, job->job_id);
     world_expect_failed(world, job, "rejected: replayed");
@@ -419,11 +390,8 @@ static QvJob *job_of(World *world, const char *tenant)
 }
 
 /* Many jobs of one tenant and then one of another, one slot: the other's is the second to run. */
-static void test_turns(void)
+static void test_turns(World *world)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
-  if (world == NULL)
-    return;
   enum { MANY = 5 };
   g_autoptr(GPtrArray) jobs = g_ptr_array_new_with_free_func((GDestroyNotify)qv_job_free);
   char sha256[MANY + 1][65];
@@ -442,11 +410,8 @@ static void test_turns(void)
 }
 
 /* A tenant over its cap holds no slot: with two slots and eight of its jobs in front, the other's are not behind them. */
-static void test_cap(void)
+static void test_cap(World *world)
 {
-  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
-  if (world == NULL)
-    return;
   enum { MANY = 8 };
   g_autoptr(GPtrArray) jobs = g_ptr_array_new_with_free_func((GDestroyNotify)qv_job_free);
   char sha256[MANY + 2][65];
@@ -467,7 +432,7 @@ static void test_cap(void)
   g_assert_cmpstr(waiting, ==, "8"); /* where BullMQ sees them wait */
   g_assert_cmpstr(active, ==, "1");
   cancel(world, endless);
-  expect_code(world, endless, endless_sha256, "cancelled");
+  expect_once(world, endless, endless_sha256, "cancelled");
   gint64 free_at = 0;
   for (int i = 0; i < MANY; i++) { /* in their order, one at a time */
     g_autoptr(QvResult) result = world_result(world, jobs->pdata[i], sha256[i]);
@@ -481,15 +446,15 @@ static void test_cap(void)
 int main(int argc, char **argv)
 {
   g_test_init(&argc, &argv, NULL);
-  g_test_add_func("/runner/once/cancel", test_cancel);
-  g_test_add_func("/runner/once/cancel-unreadable", test_cancel_unreadable);
-  g_test_add_func("/runner/once/wall-while-storing", test_wall_while_storing);
-  g_test_add_func("/runner/once/hang-before-report", test_hang_before_report);
-  g_test_add_func("/runner/once/stalled", test_stalled);
-  g_test_add_func("/runner/once/copy", test_copy);
-  g_test_add_func("/runner/once/copy-same-id", test_copy_same_id);
-  g_test_add_func("/runner/once/lost-guard", test_lost_guard);
-  g_test_add_func("/runner/once/turns", test_turns);
-  g_test_add_func("/runner/once/cap", test_cap);
+  world_test_add("/runner/once/cancel", QV_TEST_VALKEY_PLAIN, test_cancel);
+  world_test_add("/runner/once/cancel-unreadable", QV_TEST_VALKEY_PLAIN, test_cancel_unreadable);
+  world_test_add("/runner/once/wall-while-storing", QV_TEST_VALKEY_PLAIN, test_wall_while_storing);
+  world_test_add("/runner/once/hang-before-report", QV_TEST_VALKEY_PLAIN, test_hang_before_report);
+  world_test_add("/runner/once/stalled", QV_TEST_VALKEY_PLAIN, test_stalled);
+  world_test_add("/runner/once/copy", QV_TEST_VALKEY_PLAIN, test_copy);
+  world_test_add("/runner/once/copy-same-id", QV_TEST_VALKEY_PLAIN, test_copy_same_id);
+  world_test_add("/runner/once/lost-guard", QV_TEST_VALKEY_PLAIN, test_lost_guard);
+  world_test_add("/runner/once/turns", QV_TEST_VALKEY_PLAIN, test_turns);
+  world_test_add("/runner/once/cap", QV_TEST_VALKEY_PLAIN, test_cap);
   return g_test_run();
 }

@@ -19,12 +19,9 @@ static const char *const one_kind[] = {"QUAVON_SANDBOX_WARM=1",
                                        "QUAVON_SANDBOX_DEFAULT_PIDS=64",
                                        NULL};
 
-/* A world whose lock has one image: each has its own warm sandboxes, and the tests count. */
-static World *one_image_world(void)
+/* The lock of the world has one image: each has its own warm sandboxes, and the tests count. */
+static void keep_one_image(World *world)
 {
-  World *world = world_new(QV_TEST_VALKEY_PLAIN);
-  if (world == NULL)
-    return NULL;
   g_autoptr(GError) error = NULL;
   gsize n;
   g_autofree char *text = qv_fd_read_file(world->images_file, 1024 * 1024, &n, &error);
@@ -41,7 +38,6 @@ static World *one_image_world(void)
   g_autofree char *one = qv_images_lock_format(lock, &n, &error);
   g_assert_no_error(error);
   g_assert_true(qv_fd_write_file(world->images_file, one, n, 0644, &error));
-  return world;
 }
 
 static guint log_count(World *world, const char *text)
@@ -62,6 +58,21 @@ static void await_count(World *world, const char *text, guint n)
   }
 }
 
+/* A runner of one image, whose settings keep N sandboxes warm (0: none before a job came): those wait now. */
+static void begin(World *world, const char *const *settings, guint n)
+{
+  keep_one_image(world);
+  world_start(world, settings);
+  await_count(world, "a warm sandbox waits", n);
+}
+
+/* The runner ends as it should, and its warm sandboxes with it. */
+static void finish(World *world)
+{
+  g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
+  world_expect_clean(world);
+}
+
 static gboolean was_warm(World *world, const QvJob *job)
 {
   g_autofree char *text = g_strdup_printf("sandbox was warm jobId=%s", job->job_id);
@@ -78,27 +89,20 @@ static void run_one(World *world, gint64 memory_mib, gboolean wants_warm)
 }
 
 /* One is ready before the first job, and after each use another: nothing of a job is found by the next. */
-static void test_serves_once(void)
+static void test_serves_once(World *world)
 {
-  g_autoptr(World) world = one_image_world();
-  if (world == NULL)
-    return;
-  world_start(world, one_kind);
+  begin(world, one_kind, 1);
   for (guint i = 0; i < 3; i++) {
     await_count(world, "a warm sandbox waits", 1 + i);
     run_one(world, 0, TRUE);
   }
-  g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
-  world_expect_clean(world);
+  finish(world);
 }
 
 /* Of another kind than what waits: a sandbox of its own; the next finds that kind. */
-static void test_other_kind(void)
+static void test_other_kind(World *world)
 {
-  g_autoptr(World) world = one_image_world();
-  if (world == NULL)
-    return;
-  world_start(world, warm);
+  begin(world, warm, 0);
   run_one(world, 0, FALSE);
   gint64 end = qv_clock_mono_ms() + WORLD_DEADLINE_MS;
   for (gboolean seen = FALSE; !seen;) {
@@ -109,17 +113,13 @@ static void test_other_kind(void)
     g_usleep(200000);
   }
   run_one(world, 200, FALSE);
-  g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
-  world_expect_clean(world);
+  finish(world);
 }
 
 /* A guest that ends its sandbox, and a step that fails: a warm sandbox is a sandbox like any other. */
-static void test_ends_alike(void)
+static void test_ends_alike(World *world)
 {
-  g_autoptr(World) world = one_image_world();
-  if (world == NULL)
-    return;
-  world_start(world, one_kind);
+  begin(world, one_kind, 1);
   static const struct {
     const char *script, *code;
   } rows[] = {{"kill -9 1; sleep 1000", "sandbox_lost"}, {"exit 3", "step_failed"}, {"true", NULL}};
@@ -129,18 +129,13 @@ static void test_ends_alike(void)
     world_expect(world, job, rows[i].code);
     g_assert_true(was_warm(world, job));
   }
-  g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
-  world_expect_clean(world);
+  finish(world);
 }
 
 /* One that dies while it waits costs no job; the runner goes on. */
-static void test_dies_waiting(void)
+static void test_dies_waiting(World *world)
 {
-  g_autoptr(World) world = one_image_world();
-  if (world == NULL)
-    return;
-  world_start(world, one_kind);
-  await_count(world, "a warm sandbox waits", 1);
+  begin(world, one_kind, 1);
   GPid job = world_child(world->runner, "job");
   g_assert_cmpint(job, >, 0);
   GPid sandbox = world_child(job, "run");
@@ -150,46 +145,33 @@ static void test_dies_waiting(void)
   await_count(world, "a warm sandbox waits", 2);
   run_one(world, 0, TRUE);
   await_count(world, "a warm sandbox waits", 3);
-  g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
-  world_expect_clean(world);
+  finish(world);
 }
 
 /* Its job process dies: what that leaves is swept, and another sandbox takes its place. */
-static void test_process_dies(void)
+static void test_process_dies(World *world)
 {
-  g_autoptr(World) world = one_image_world();
-  if (world == NULL)
-    return;
-  world_start(world, one_kind);
-  await_count(world, "a warm sandbox waits", 1);
+  begin(world, one_kind, 1);
   GPid job = world_child(world->runner, "job");
   g_assert_cmpint(job, >, 0);
   kill(job, SIGKILL);
   await_count(world, "a warm sandbox waits", 2);
   run_one(world, 0, TRUE);
-  g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
-  world_expect_clean(world);
+  finish(world);
 }
 
 /* kill -9 of the runner: its warm sandboxes go with it. */
-static void test_killed(void)
+static void test_killed(World *world)
 {
-  g_autoptr(World) world = one_image_world();
-  if (world == NULL)
-    return;
-  world_start(world, one_kind);
-  await_count(world, "a warm sandbox waits", 1);
+  begin(world, one_kind, 1);
   g_assert_cmpint(world_stop(world, SIGKILL), ==, 128 + SIGKILL);
   world_expect_clean(world);
 }
 
 /* Jobs in numbers are met with numbers: two at once, and two wait afterwards. */
-static void test_adapts(void)
+static void test_adapts(World *world)
 {
-  g_autoptr(World) world = one_image_world();
-  if (world == NULL)
-    return;
-  world_start(world, (const char *const[]){"QUAVON_SANDBOX_WARM_MAX=2", "QUAVON_SANDBOX_CONCURRENCY=2", NULL});
+  begin(world, (const char *const[]){"QUAVON_SANDBOX_WARM_MAX=2", "QUAVON_SANDBOX_CONCURRENCY=2", NULL}, 0);
   char one_sha256[65], two_sha256[65];
   g_autoptr(QvJob) one = world_job(world, "sleep 4");
   g_autoptr(QvJob) two = world_job(world, "sleep 4");
@@ -199,19 +181,18 @@ static void test_adapts(void)
   qv_result_free(world_result(world, two, two_sha256));
   await_count(world, "a warm sandbox waits", 2);
   run_one(world, 0, TRUE);
-  g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
-  world_expect_clean(world);
+  finish(world);
 }
 
 int main(int argc, char **argv)
 {
   g_test_init(&argc, &argv, NULL);
-  g_test_add_func("/warm/serves-once", test_serves_once);
-  g_test_add_func("/warm/other-kind", test_other_kind);
-  g_test_add_func("/warm/ends-alike", test_ends_alike);
-  g_test_add_func("/warm/dies-waiting", test_dies_waiting);
-  g_test_add_func("/warm/process-dies", test_process_dies);
-  g_test_add_func("/warm/killed", test_killed);
-  g_test_add_func("/warm/adapts", test_adapts);
+  world_test_add("/warm/serves-once", QV_TEST_VALKEY_PLAIN, test_serves_once);
+  world_test_add("/warm/other-kind", QV_TEST_VALKEY_PLAIN, test_other_kind);
+  world_test_add("/warm/ends-alike", QV_TEST_VALKEY_PLAIN, test_ends_alike);
+  world_test_add("/warm/dies-waiting", QV_TEST_VALKEY_PLAIN, test_dies_waiting);
+  world_test_add("/warm/process-dies", QV_TEST_VALKEY_PLAIN, test_process_dies);
+  world_test_add("/warm/killed", QV_TEST_VALKEY_PLAIN, test_killed);
+  world_test_add("/warm/adapts", QV_TEST_VALKEY_PLAIN, test_adapts);
   return g_test_run();
 }

@@ -33,11 +33,17 @@ typedef struct {
 } World;
 
 enum { WORLD_DEADLINE_MS = 180000 };
+#define WORLD_PREFIX "quavon-sandbox"
+/* Of a runner whose death is to be noticed soon. */
+enum { WORLD_LOCK_MS = 5000, WORLD_STALLED_MS = 5000 };
+#define WORLD_FAST_LOCKS "QUAVON_SANDBOX_LOCK_MS=5000", "QUAVON_SANDBOX_STALLED_MS=5000"
 
 /* NULL, and the test skipped, where the machine cannot run sandboxes at all (not root). */
 World *world_new(QvTestValkeyFlags flags);
 void world_free(World *world);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(World, world_free)
+/* Adds the case PATH: FUNC in a world of its own, skipped where world_new skips. */
+void world_test_add(const char *path, QvTestValkeyFlags flags, void (*func)(World *world));
 
 /* Jobs made from now on use the image NAME of the lock, which must be there. */
 void world_use_image(World *world, const char *name);
@@ -50,6 +56,8 @@ void world_start(World *world, const char *const *extra);
 void world_await_log(World *world, const char *text);
 gboolean world_log_has(World *world, const char *text);
 char *world_log(World *world);
+/* Fails the test with WHAT and the end of the runner's log. */
+G_NORETURN void world_fail(World *world, const char *what);
 /* Sends SIGNAL (0: none) and reaps: exit status, or 128 + the signal that ended it. */
 int world_stop(World *world, int signal);
 
@@ -66,13 +74,20 @@ void world_put_overlay(World *world, QvJob *job, GBytes *plain);
 void world_add(World *world, const QvJob *job, char sha256[65]);
 void world_add_raw(World *world, const char *id, const char *data, gsize n);
 
+/* Waits until the entry runs and needs nothing more from Valkey. */
+void world_await_started(World *world, const QvJob *job);
+/* world_job, world_add and world_await_started. */
+QvJob *world_started_job(World *world, const char *script, char sha256[65]);
+
 /* Waits for the end. *TEXT: return value or reason. */
 QvJobState world_wait(World *world, const char *id, char **text);
 /* Waits until the job is in STATE (or ended, which fails the test where that is not STATE). */
 void world_await_state(World *world, const char *id, QvJobState state);
 /* Waits for `completed` and verifies. */
 QvResult *world_result(World *world, const QvJob *job, const char *sha256);
-/* Adds, waits, verifies and compares the code (NULL: succeeded). */
+/* Waits, verifies and compares the code (NULL: succeeded). */
+void world_expect_code(World *world, const QvJob *job, const char *sha256, const char *code);
+/* The same with a job that it adds. */
 void world_expect(World *world, const QvJob *job, const char *code);
 /* Adds and expects `failed` with REASON. */
 void world_expect_failed(World *world, const QvJob *job, const char *reason);
