@@ -347,17 +347,20 @@ void qv_proxy_free(QvProxy *proxy)
   g_free(proxy);
 }
 
-void qv_proxy_reload(QvProxy *proxy, QvRegistries *registries)
+guint qv_proxy_reload(QvProxy *proxy, QvRegistries *registries)
 {
+  guint n = 0;
   qv_registries_free(proxy->registries);
   proxy->registries = registries;
   for (GList *at = proxy->all.head, *next; at != NULL; at = next) {
     next = at->next;
-    QvTunnel *tunnel = at->data;
-    const char *host = qv_tunnel_holds_token(tunnel) ? qv_tunnel_host(tunnel) : NULL;
-    if (host != NULL && qv_registries_find(registries, host) == NULL)
-      qv_tunnel_cut(tunnel, QV_REASON_HOST_NOT_LISTED);
+    QvReason why = qv_tunnel_holds_token(at->data) ? qv_tunnel_review(at->data) : QV_REASON_NONE;
+    if (why == QV_REASON_NONE)
+      continue;
+    qv_tunnel_cut(at->data, why);
+    n++;
   }
+  return n;
 }
 
 void qv_proxy_drain(QvProxy *proxy)

@@ -51,8 +51,8 @@ gboolean qv_proxy_listen(QvProxy *proxy, const char *where, GError **error);
 gboolean qv_proxy_where_valid(const char *where, GError **error);
 guint16 qv_proxy_port(const QvProxy *proxy, guint i);
 
-/* Takes REGISTRIES; tunnels to hosts that it no longer has are cut. */
-void qv_proxy_reload(QvProxy *proxy, QvRegistries *registries);
+/* Takes REGISTRIES; tunnels that it would not let through are cut, whatever they are at: their number. */
+guint qv_proxy_reload(QvProxy *proxy, QvRegistries *registries);
 
 /* No new connections; open tunnels go on. */
 void qv_proxy_drain(QvProxy *proxy);

@@ -38,8 +38,8 @@ static gboolean on_reload(gpointer user)
   }
   say_doubts(registries);
   g_autofree char *n = g_strdup_printf("%u", qv_registries_n(registries));
-  qv_proxy_reload(service->proxy, registries);
-  qv_log(QV_LOG_INFO, "registries were read again", "registries", n, NULL);
+  g_autofree char *cut = g_strdup_printf("%u", qv_proxy_reload(service->proxy, registries));
+  qv_log(QV_LOG_INFO, "registries were read again", "registries", n, "cut", cut, NULL);
   return G_SOURCE_CONTINUE;
 }
 

@@ -205,7 +205,8 @@ QvTokenHost *qv_token_host(QvToken *token, const char *host_port)
     if (strcmp(host->host_port, host_port) == 0)
       return host;
   }
-  if (token->hosts->len >= QV_TOKEN_HOSTS_MAX && strcmp(host_port, "other") != 0)
+  gboolean own = strcmp(host_port, "other") == 0 || g_strv_contains((const char *const *)token->record->hosts, host_port);
+  if (token->hosts->len >= QV_TOKEN_HOSTS_MAX && !own)
     return qv_token_host(token, "other");
   QvTokenHost *host = g_new0(QvTokenHost, 1);
   host->host_port = g_strdup(host_port);

@@ -17,7 +17,7 @@ enum {
   QV_TOKEN_ASK_MS = 250,
   QV_TOKEN_LEASE_MS = 900,  /* with a turn of the clock (QV_TOKEN_TICK_MS) less than 1 s: section 7 */
   QV_TOKEN_TICK_MS = 50,
-  QV_TOKEN_HOSTS_MAX = 64,  /* names that are counted on their own; more are "other" */
+  QV_TOKEN_HOSTS_MAX = 64,  /* names that are counted on their own; more are "other", but for the job's hosts */
 };
 
 typedef struct {

@@ -20,6 +20,8 @@ typedef struct QvTunnel QvTunnel;
 void qv_tunnel_start(QvProxy *proxy, int fd, const guint8 *peer_v4);
 /* Ends it with WHY, told to the client where it can still be told; both sides are reset where bytes have gone through. */
 void qv_tunnel_cut(QvTunnel *tunnel, QvReason why);
+/* Would the list of registries, as it is now, refuse one that holds a token? NONE: no. */
+QvReason qv_tunnel_review(const QvTunnel *tunnel);
 /* Its wait is over. */
 void qv_tunnel_timeout(QvTunnel *tunnel);
 /* When its wait is over, monotonic ms. */

@@ -65,15 +65,17 @@ void qv_tunnel_read_hello(QvTunnel *tunnel)
 
 /* ---- CONNECT */
 
+typedef union {
+  struct sockaddr any;
+  struct sockaddr_in in;
+  struct sockaddr_in6 in6;
+} Address;
+
 /* Would the tunnel lead back to us? Only asked where the port is one of ours. */
 static gboolean is_own(const QvTunnel *tunnel)
 {
   const GArray *ports = tunnel->proxy->ports;
-  union {
-    struct sockaddr any;
-    struct sockaddr_in in;
-    struct sockaddr_in6 in6;
-  } own, far;
+  Address own, far;
   gboolean ours = FALSE;
   for (guint i = 0; i < ports->len; i++)
     ours |= g_array_index(ports, guint16, i) == tunnel->opening->request.port;
@@ -113,11 +115,7 @@ void qv_tunnel_connected(QvTunnel *tunnel)
 static int dial(const QvIp *ip, guint16 port, gboolean *done)
 {
   const int yes = 1;
-  union {
-    struct sockaddr any;
-    struct sockaddr_in in;
-    struct sockaddr_in6 in6;
-  } to = {0};
+  Address to = {0};
   if (ip->v6) {
     to.in6 = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = htons(port)};
     memcpy(&to.in6.sin6_addr, ip->bytes, 16);
@@ -180,6 +178,34 @@ static void on_resolved(const QvIps *ips, gpointer user)
   opening->ip_at = 0;
   opening->connect_until_ms = qv_clock_mono_ms() + tunnel->proxy->limits.connect_ms;
   qv_tunnel_connect_next(tunnel);
+}
+
+/* Where an open tunnel goes. FALSE: nowhere any more. */
+static gboolean far_ip(const QvTunnel *tunnel, QvIp *ip)
+{
+  Address far;
+  socklen_t n = sizeof far;
+  if (getpeername(tunnel->u.fd, &far.any, &n) != 0)
+    return FALSE;
+  *ip = (QvIp){.v6 = far.any.sa_family == AF_INET6};
+  if (ip->v6)
+    memcpy(ip->bytes, &far.in6.sin6_addr, 16);
+  else
+    memcpy(ip->bytes, &far.in.sin_addr, 4);
+  return TRUE;
+}
+
+QvReason qv_tunnel_review(const QvTunnel *tunnel)
+{
+  const QvOpening *opening = tunnel->opening;
+  const char *host = qv_tunnel_host(tunnel);
+  const QvRegistry *registry = host != NULL ? qv_registries_find(tunnel->proxy->registries, host) : NULL;
+  QvIp ip;
+  if (registry == NULL)
+    return QV_REASON_HOST_NOT_LISTED;
+  if (opening != NULL) /* without addresses yet: they will be judged when they come */
+    return opening->ips.n > 0 ? qv_policy_addresses(opening->ips.ips, opening->ips.n, registry, NULL) : QV_REASON_NONE;
+  return far_ip(tunnel, &ip) ? qv_policy_addresses(&ip, 1, registry, NULL) : QV_REASON_NONE;
 }
 
 /* ---- LOOKUP */

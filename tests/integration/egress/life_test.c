@@ -296,6 +296,60 @@ static void test_reload(void)
   rmdir(folder);
 }
 
+static void reload(World *world, const char *path, const char *list)
+{
+  g_assert_true(g_file_set_contents(path, list, -1, NULL));
+  kill(world_proxy_pid(world), SIGHUP);
+}
+
+/* Rules that became narrower hold for what is open: a range that went, a host that went, whatever a tunnel is at. */
+static void test_reload_narrows(void)
+{
+#define PRIVATE "private.allowed.example"
+#define STALLED "stalled.allowed.example"
+  static const char *const all[] = {W_HOST ":443", PRIVATE ":443", PRIVATE ":8443", STALLED ":446", NULL};
+  g_autofree char *folder = g_dir_make_tmp("qv-egress-XXXXXX", NULL);
+  g_autofree char *path = g_build_filename(folder, "registries", NULL);
+  g_assert_true(g_file_set_contents(path, W_HOST "\n" PRIVATE "@10.0.0.0/8\n" PRIVATE ":8443@10.0.0.0/8\n" STALLED ":446\n", -1, NULL));
+  g_autofree char *variable = g_strconcat("QUAVON_SANDBOX_REGISTRIES_FILE=", path, NULL);
+  const char *environment[] = {variable, "QUAVON_EGRESS_HEAD_MS=300000", "QUAVON_EGRESS_CONNECT_MS=120000", NULL};
+  world_name(W_HOST, W_PUBLIC, NULL);
+  world_name(PRIVATE, W_PRIVATE, NULL);
+  world_name(STALLED, W_PUBLIC, NULL);
+  World *world = world_new(environment);
+  g_autofree char *token = world_token(world, all, NULL, 600000);
+  int public = world_tunnel(world, token), kept = world_tunnel_to(world, token, PRIVATE, 8443, FALSE);
+  int open = world_tunnel_to(world, token, PRIVATE, 443, FALSE), silent = world_tunnel_to(world, token, PRIVATE, 443, TRUE);
+  int connecting = world_connect(world);
+  g_autofree char *request = world_request(STALLED ":446", token);
+  world_send(connecting, request, strlen(request));
+  QV_TEST_WAIT(world_lookups(STALLED) == 1);
+
+  /* 443 keeps a part of its range that does not hold the address; the host that stalls is gone. */
+  gint64 from_ms = qv_clock_mono_ms();
+  reload(world, path, W_HOST "\n" PRIVATE "@10.1.0.0/16\n" PRIVATE ":8443@10.0.0.0/24\n");
+  await_cut(open, from_ms, "open");
+  await_cut(silent, from_ms, "before its hello");
+  g_autofree char *head = world_head(connecting);
+  g_autofree char *told = world_verdict(head);
+  g_assert_cmpstr(told, ==, "403 host_not_listed");
+  await_cut(connecting, from_ms, "connecting");
+  g_autofree char *verdict = ask_target(world, PRIVATE ":443", token);
+  g_assert_cmpstr(verdict, ==, "403 address_refused");
+  world_await_log(world, "\"cut\":\"3\"");
+  g_assert_true(world_tunnel_lives(public));
+  g_assert_true(world_tunnel_lives(kept));
+
+  /* No range at all, and only the other port. */
+  from_ms = qv_clock_mono_ms();
+  reload(world, path, PRIVATE ":8443\n" W_HOST ":8443\n");
+  await_cut(kept, from_ms, "its range is gone");
+  await_cut(public, from_ms, "its port is gone");
+  world_free(world);
+  unlink(path);
+  rmdir(folder);
+}
+
 static void test_drain(void)
 {
   static const char *const short_grace[] = {"QUAVON_SANDBOX_GRACE_MS=10000", NULL};
@@ -394,6 +448,7 @@ int main(int argc, char **argv)
   g_test_add_func("/life/many", test_many);
   g_test_add_func("/life/slow", test_slow);
   g_test_add_func("/life/reload", test_reload);
+  g_test_add_func("/life/reload-narrows", test_reload_narrows);
   g_test_add_func("/life/drain", test_drain);
   g_test_add_func("/life/resolver-killed", test_resolver_killed);
   g_test_add_func("/life/real-tls", test_real_tls);

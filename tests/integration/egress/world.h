@@ -72,6 +72,8 @@ char *world_request(const char *target, const char *token);
 char *world_verdict(const char *head);
 /* Opens a tunnel to W_HOST: CONNECT, 200, ClientHello, which is echoed. */
 int world_tunnel(const World *world, const char *token);
+/* The same to port PORT of HOST; without the ClientHello where it is SILENT. */
+int world_tunnel_to(const World *world, const char *token, const char *host, guint port, gboolean silent);
 /* Is it alive? Sends and gets back a few bytes. */
 gboolean world_tunnel_lives(int fd);
 

@@ -241,6 +241,9 @@ static void test_usage(void)
   }
   qv_token_host(token, "[::1]:443")->refused++;
   g_assert_cmpuint(token->hosts->len, <=, QV_TOKEN_HOSTS_MAX + 1);
+  /* Names that were refused take no row from the job's own. */
+  const char *own = token->record->hosts[0];
+  g_assert_cmpstr(qv_token_host(token, own)->host_port, ==, own);
   gsize n;
   g_autofree char *text = qv_token_usage_format(token, &n);
   g_assert_cmpuint(n, <=, QV_TOKEN_USAGE_BYTES_MAX);
