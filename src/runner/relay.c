@@ -2,7 +2,8 @@
 /* Owns the relay. A connection's life:
  *
  *   DIAL     the proxy is dialled (a unix socket whose queue is full is tried again)
- *   RELAY    bytes both ways, half-close passed on, until both ways are shut
+ *   RELAY    bytes both ways, half-close passed on, until both ways are shut; a way that breaks is over, and the other one
+ *            goes on: who answered and hung up has answered all the same
  *   REFUSED  the proxy is not there: the client was told, what it still says is thrown away
  *
  * A way is only read when its buffer is empty: memory is bounded by the number of
@@ -199,8 +200,15 @@ static void dialled(Conn *conn)
     refuse(conn);
 }
 
+static void way_end(Way *way, int out)
+{
+  shutdown(out, SHUT_WR);
+  way->ended = way->shut = TRUE;
+  way->from = way->to = 0;
+}
+
 /* One way, from IN to OUT; FALSE where a side is broken. */
-static gboolean way_step(Way *way, int in, int out, gboolean readable)
+static gboolean way_move(Way *way, int in, int out, gboolean readable)
 {
   if (readable && !way->ended && way->from == way->to) {
     ssize_t got = recv(in, way->bytes, sizeof way->bytes, MSG_DONTWAIT);
@@ -216,11 +224,13 @@ static gboolean way_step(Way *way, int in, int out, gboolean readable)
       return FALSE;
     way->from += put > 0 ? (gsize)put : 0;
   }
-  if (way->ended && way->from == way->to && !way->shut) {
-    shutdown(out, SHUT_WR);
-    way->shut = TRUE;
-  }
   return TRUE;
+}
+
+static void way_step(Way *way, int in, int out, gboolean readable)
+{
+  if (!way->shut && (!way_move(way, in, out, readable) || (way->ended && way->from == way->to)))
+    way_end(way, out);
 }
 
 /* FALSE: the client is gone. */
@@ -237,10 +247,11 @@ static void conn_step(Conn *conn, gboolean from_client)
     lives = drain(conn);
   else if (conn->state == STATE_DIAL && !from_client)
     dialled(conn);
-  else if (conn->state == STATE_RELAY)
-    lives = way_step(&conn->up, conn->client.fd, conn->proxy.fd, from_client) &&
-            way_step(&conn->down, conn->proxy.fd, conn->client.fd, !from_client) &&
-            !(conn->up.shut && conn->down.shut);
+  else if (conn->state == STATE_RELAY) {
+    way_step(&conn->up, conn->client.fd, conn->proxy.fd, from_client);
+    way_step(&conn->down, conn->proxy.fd, conn->client.fd, !from_client);
+    lives = !(conn->up.shut && conn->down.shut);
+  }
   if (lives)
     update(conn);
   else

@@ -166,6 +166,61 @@ static void test_cap(Fixture *f, gconstpointer unused)
   QV_TEST_WAIT(qv_relay_conns_n(relay) == 0);
 }
 
+/* Sends all it can of N bytes. */
+static void fill(int fd, gsize n)
+{
+  g_autofree char *bytes = g_malloc0(n);
+  gsize sent = 0;
+  for (ssize_t put = 1; put > 0 && sent < n; sent += put > 0 ? (gsize)put : 0)
+    put = send(fd, bytes, n - sent, MSG_NOSIGNAL);
+  g_assert_cmpuint(sent, >, 0);
+}
+
+/* FROM says its last word and closes while TO still sends to it: TO gets every byte of the word all the same. */
+static void last_word(QvRelay *relay, int *from, int to)
+{
+  enum { WORD_BYTES = 100000 };
+  g_autofree char *word = g_malloc(WORD_BYTES), *heard = g_malloc0(WORD_BYTES);
+  for (gsize i = 0; i < WORD_BYTES; i++)
+    word[i] = (char)(i * 7 + i / 253);
+  g_assert_cmpint(send(*from, word, WORD_BYTES, MSG_NOSIGNAL), ==, WORD_BYTES);
+  close(qv_io_steal(from));
+  gsize n = 0;
+  gint64 end = g_get_monotonic_time() + QV_TEST_DEADLINE_S * G_USEC_PER_SEC;
+  for (;;) {
+    g_assert_cmpint(g_get_monotonic_time(), <, end);
+    (void)!send(to, "more", 4, MSG_NOSIGNAL); /* what it has left to say */
+    g_main_context_iteration(NULL, FALSE);
+    ssize_t got = recv(to, heard + n, MIN(WORD_BYTES - n, 3000), 0);
+    if (n == WORD_BYTES || got == 0 || (got < 0 && errno != EAGAIN))
+      break;
+    n += got > 0 ? (gsize)got : 0;
+  }
+  g_assert_cmpmem(heard, n, word, WORD_BYTES);
+  QV_TEST_WAIT(at_end(to));
+}
+
+/* A proxy that answers a head and hangs up without reading on, and a client that does so to a proxy that sends. */
+static void test_early_end(Fixture *f, gconstpointer unused)
+{
+  g_autoptr(QvRelay) relay = open_relay(f, f->proxy_path);
+  for (guint i = 0; i < 2; i++) {
+    QV_AUTOFD int client = connect_unix(f->path);
+    QV_AUTOFD int far = -1;
+    QV_TEST_WAIT(try_accept(f->listener, &far));
+    if (i == 0) {
+      fill(client, 1000000);
+      last_word(relay, &far, client);
+      close(qv_io_steal(&client));
+    } else {
+      fill(far, 1000000);
+      last_word(relay, &client, far);
+      close(qv_io_steal(&far));
+    }
+    QV_TEST_WAIT(qv_relay_conns_n(relay) == 0);
+  }
+}
+
 static void test_close(Fixture *f, gconstpointer unused)
 {
   QvRelay *relay = open_relay(f, f->proxy_path);
@@ -296,6 +351,7 @@ int main(int argc, char **argv)
   add("/relay/carry", test_carry);
   add("/relay/tcp", test_tcp);
   add("/relay/cap", test_cap);
+  add("/relay/early-end", test_early_end);
   add("/relay/close", test_close);
   add("/relay/no-proxy", test_no_proxy);
   g_test_add_func("/relay/addresses", test_addresses);
