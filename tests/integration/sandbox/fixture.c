@@ -2,11 +2,14 @@
 #include "fixture.h"
 
 #include <errno.h>
+#include <locale.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -41,7 +44,8 @@ const BackendRow *row = &ROWS[0];
 
 static QvTestDockerd *engine;
 
-gboolean backend_select(int argc, char **argv)
+/* FALSE: the plan of a skipped program was printed. */
+static gboolean backend_select(int argc, char **argv)
 {
   const char *missing = NULL;
   for (gsize i = 0; argc > 1 && i < G_N_ELEMENTS(ROWS); i++)
@@ -61,11 +65,6 @@ QvTestDockerd *fixture_dockerd(void)
   if (engine == NULL)
     engine = qv_test_dockerd_start(FALSE);
   return engine;
-}
-
-void fixture_finish(void)
-{
-  g_clear_pointer(&engine, qv_test_dockerd_free);
 }
 
 char *fixture_root(Fixture *fixture, const char *name, const char *program)
@@ -128,28 +127,44 @@ gboolean check_with(QvBackend *backend, const char *image, char **version, GErro
   return qv_backend_check(backend, &images, version, error);
 }
 
-void fixture_open(Fixture *fixture, const char *runsc, guint start_deadline_ms)
+static void set_up(Fixture *fixture, gconstpointer data)
 {
-  g_autoptr(GError) error = NULL;
   char name[] = "/tmp/qv-sandbox-XXXXXX";
   g_assert_nonnull(g_mkdtemp(name));
   fixture->dir = g_strdup(name);
   fixture->state = g_build_filename(fixture->dir, "state", NULL);
   g_assert_cmpint(mkdir(fixture->state, 0700), ==, 0);
   build_image(fixture);
-  QvBackendOptions options = fixture_options(fixture, "test-runner");
-  options.runsc = runsc;
-  if (start_deadline_ms != 0)
-    options.start_deadline_ms = start_deadline_ms;
-  fixture->backend = qv_backend_open(row->name, &options, &error);
-  g_assert_no_error(error);
+  fixture->backend = fixture_backend(fixture, "test-runner");
 }
 
-void fixture_close(Fixture *fixture)
+static void require_no_mounts(Fixture *fixture)
+{
+  g_autofree char *mounts = NULL;
+  g_assert_true(g_file_get_contents("/proc/self/mountinfo", &mounts, NULL, NULL));
+  g_autofree char *below = g_strdup_printf("%s/", fixture->dir);
+  g_assert_null(strstr(mounts, below));
+}
+
+/* Every child was reaped, those too that came to us when their parent died. */
+static void require_no_children(void)
+{
+  siginfo_t info = {0};
+  if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+    return;
+  g_autofree char *path = g_strdup_printf("/proc/%d/stat", (int)info.si_pid);
+  g_autofree char *text = NULL;
+  g_file_get_contents(path, &text, NULL, NULL);
+  g_error("a child that was not reaped: %d %s", (int)info.si_pid, text);
+}
+
+static void tear_down(Fixture *fixture, gconstpointer data)
 {
   g_autoptr(GError) error = NULL;
+  require_no_mounts(fixture);
   assert_no_leftovers(fixture->backend);
   qv_backend_free(fixture->backend);
+  require_no_children();
   qv_fd_remove_tree(fixture->dir, &error);
   g_assert_no_error(error);
   g_free(fixture->dir);
@@ -157,6 +172,23 @@ void fixture_close(Fixture *fixture)
   g_free(fixture->root);
   g_free(fixture->image);
   g_free(fixture->digest);
+}
+
+int fixture_main(int argc, char **argv, const char *program, const FixtureCase *cases, gsize n)
+{
+  setlocale(LC_ALL, "");
+  signal(SIGPIPE, SIG_IGN);
+  if (!backend_select(argc, argv))
+    return 0;
+  g_test_init(&argc, &argv, NULL);
+  for (gsize i = 0; i < n; i++) {
+    g_autofree char *path = g_strdup_printf("/sandbox/%s/%s/%s", program, row->name, cases[i].name);
+    if (ON(cases[i].on))
+      g_test_add(path, Fixture, NULL, set_up, cases[i].func, tear_down);
+  }
+  int status = g_test_run();
+  g_clear_pointer(&engine, qv_test_dockerd_free);
+  return status;
 }
 
 static void note(QvSandbox *sandbox, QvSandboxEvent event, gpointer data)
@@ -295,6 +327,18 @@ void assert_no_leftovers(QvBackend *backend)
   g_auto(GStrv) lines = qv_backend_leftovers(backend);
   if (lines[0] != NULL)
     g_error("left behind: %s", lines[0]);
+}
+
+void sweep_ok(QvBackend *backend, const char *id, guint removed, guint busy)
+{
+  g_autoptr(GError) error = NULL;
+  QvSweepReport report;
+  gboolean ok = qv_backend_sweep(backend, id, &report, &error);
+  g_assert_no_error(error);
+  g_assert_true(ok);
+  g_assert_cmpuint(report.removed, ==, removed);
+  g_assert_cmpuint(report.busy, ==, busy);
+  g_assert_cmpuint(report.failed, ==, 0);
 }
 
 pid_t leftover_process(QvBackend *backend, const char *id, const char *comm)

@@ -32,14 +32,10 @@ typedef struct {
 
 /* Of the program's first argument; "runsc" without one. */
 extern const BackendRow *row;
-/* Before g_test_init. FALSE: the plan of a skipped program was printed. */
-gboolean backend_select(int argc, char **argv);
 /* Where the test is for this backend. */
 #define ON(bits) (((bits) & row->bit) != 0)
 /* The program's one private engine, started at its first use; for docker-*. */
 QvTestDockerd *fixture_dockerd(void);
-/* Behind g_test_run: the engine ends. */
-void fixture_finish(void);
 
 typedef struct {
   char *dir;    /* everything of the test */
@@ -59,10 +55,16 @@ typedef struct {
   gboolean closed;
 } Guest;
 
-/* Builds the image once a program. RUNSC and DEADLINE may be NULL and 0. */
-void fixture_open(Fixture *fixture, const char *runsc, guint start_deadline_ms);
-/* Requires that nothing is left, and removes the folder. */
-void fixture_close(Fixture *fixture);
+typedef struct {
+  guint on; /* the backends it is for */
+  const char *name;
+  void (*func)(Fixture *fixture, gconstpointer data);
+} FixtureCase;
+
+/* A test program: chooses the backend, and runs those of CASES that are for it, each in a fixture of its own that must
+ * leave nothing: no sandbox, mount or child. */
+int fixture_main(int argc, char **argv, const char *program, const FixtureCase *cases, gsize n);
+
 QvBackend *fixture_backend(Fixture *fixture, const char *runner_id);
 /* The options of a backend of this fixture; borrows. */
 QvBackendOptions fixture_options(Fixture *fixture, const char *runner_id);
@@ -94,5 +96,7 @@ void guest_send(Guest *guest, const char *line);
 /* The number of leftovers that hold TEXT. */
 guint leftovers_with(QvBackend *backend, const char *text);
 void assert_no_leftovers(QvBackend *backend);
+/* Sweeps (ID NULL: all), which must remove that many, find that many that live, and fail with none. */
+void sweep_ok(QvBackend *backend, const char *id, guint removed, guint busy);
 /* The process id of a leftover "process <pid> (COMM) …" of ID, 0 when there is none. */
 pid_t leftover_process(QvBackend *backend, const char *id, const char *comm);

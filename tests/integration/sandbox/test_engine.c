@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The docker-* backends against an engine that refuses, dies, forgets, or has been tampered with. */
-#include <locale.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,16 +10,6 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "fixture.h"
-
-static void sweep_ok(QvBackend *backend, guint removed)
-{
-  g_autoptr(GError) error = NULL;
-  QvSweepReport report;
-  gboolean ok = qv_backend_sweep(backend, NULL, &report, &error);
-  g_assert_no_error(error);
-  g_assert_true(ok);
-  g_assert_cmpuint(report.removed, ==, removed);
-}
 
 static void require_refusal(const QvBackendOptions *options, int code, const char *words)
 {
@@ -286,7 +275,7 @@ static void test_sweep_by_label(Fixture *f, gconstpointer data)
   g_autofree char *c = plant(f, theirs);
   g_autofree char *d = plant(f, "");
   g_assert_cmpuint(leftovers_with(f->backend, "00000000-0000-4000-8000-00000000000a"), ==, 1);
-  sweep_ok(f->backend, 1);
+  sweep_ok(f->backend, NULL, 1, 1);
   g_assert_cmpint(status_of(a), ==, 404);
   const char *const kept[] = {b, c, d, own};
   for (gsize i = 0; i < G_N_ELEMENTS(kept); i++)
@@ -330,43 +319,22 @@ static void test_cut_network(Fixture *f, gconstpointer data)
   g_assert_cmpint(status, ==, 204);
 }
 
-static void set_up(Fixture *f, gconstpointer data)
-{
-  fixture_open(f, NULL, 0);
-}
-
-static void tear_down(Fixture *f, gconstpointer data)
-{
-  fixture_close(f);
-}
-
-static void add(guint on, const char *name, void (*func)(Fixture *, gconstpointer))
-{
-  g_autofree char *path = g_strdup_printf("/sandbox/engine/%s/%s", row->name, name);
-  if (ON(on))
-    g_test_add(path, Fixture, NULL, set_up, func, tear_down);
-}
+static const FixtureCase CASES[] = {
+  {ON_DOCKER, "open-refuses", test_open_refuses},
+  {ON_DOCKER, "no-permission", test_no_permission},
+  {ON_DOCKER, "images", test_images},
+  {ON_DOCKER_RUNSC, "runtime-fails", test_runtime_fails},
+  {ON_DOCKER_RUNSC, "refused-network", test_refused_network},
+  {ON_DOCKER, "engine-killed", test_engine_killed},
+  {ON_DOCKER, "containerd-killed", test_containerd_killed},
+  {ON_DOCKER, "killed-while-away", test_killed_while_away},
+  {ON_DOCKER, "shim-killed", test_shim_killed},
+  {ON_DOCKER, "removed-by-others", test_removed_by_others},
+  {ON_DOCKER, "sweep-by-label", test_sweep_by_label},
+  {ON_DOCKER, "cut-network", test_cut_network},
+};
 
 int main(int argc, char **argv)
 {
-  setlocale(LC_ALL, "");
-  signal(SIGPIPE, SIG_IGN);
-  if (!backend_select(argc, argv))
-    return 0;
-  g_test_init(&argc, &argv, NULL);
-  add(ON_DOCKER, "open-refuses", test_open_refuses);
-  add(ON_DOCKER, "no-permission", test_no_permission);
-  add(ON_DOCKER, "images", test_images);
-  add(ON_DOCKER_RUNSC, "runtime-fails", test_runtime_fails);
-  add(ON_DOCKER_RUNSC, "refused-network", test_refused_network);
-  add(ON_DOCKER, "engine-killed", test_engine_killed);
-  add(ON_DOCKER, "containerd-killed", test_containerd_killed);
-  add(ON_DOCKER, "killed-while-away", test_killed_while_away);
-  add(ON_DOCKER, "shim-killed", test_shim_killed);
-  add(ON_DOCKER, "removed-by-others", test_removed_by_others);
-  add(ON_DOCKER, "sweep-by-label", test_sweep_by_label);
-  add(ON_DOCKER, "cut-network", test_cut_network);
-  int status = g_test_run();
-  fixture_finish();
-  return status;
+  return fixture_main(argc, argv, "engine", CASES, G_N_ELEMENTS(CASES));
 }

@@ -2,7 +2,6 @@
 /* What goes wrong and what is left of it: failed starts, kill -9 at every moment, owners that
  * die, planted leftovers that the leak check must see and the sweep must remove. */
 #include <fcntl.h>
-#include <locale.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,18 +32,6 @@ static QvBackend *backend_with(Fixture *f, const char *runsc, guint deadline_ms,
   QvBackendOptions options = {.state_dir = f->state, .runner_id = "test-runner", .runsc = runsc,
                               .start_deadline_ms = deadline_ms};
   return qv_backend_open("runsc", &options, error);
-}
-
-static void sweep_ok(QvBackend *backend, const char *id, guint removed, guint busy)
-{
-  g_autoptr(GError) error = NULL;
-  QvSweepReport report;
-  gboolean ok = qv_backend_sweep(backend, id, &report, &error);
-  g_assert_no_error(error);
-  g_assert_true(ok);
-  g_assert_cmpuint(report.removed, ==, removed);
-  g_assert_cmpuint(report.busy, ==, busy);
-  g_assert_cmpuint(report.failed, ==, 0);
 }
 
 /* --- opening and check --- */
@@ -504,73 +491,29 @@ static void test_planted_process(Fixture *f, gconstpointer data)
   close(ends[1]);
 }
 
-/* --- the frame --- */
-
-static char *mounts;
-
-static void set_up(Fixture *f, gconstpointer data)
-{
-  fixture_open(f, NULL, 0);
-  g_assert_true(g_file_get_contents("/proc/self/mountinfo", &mounts, NULL, NULL));
-}
-
-/* Every child was reaped, those too that came to us when their parent died. */
-static void require_no_children(void)
-{
-  siginfo_t info = {0};
-  if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
-    return;
-  g_autofree char *path = g_strdup_printf("/proc/%d/stat", (int)info.si_pid);
-  g_autofree char *text = NULL;
-  g_file_get_contents(path, &text, NULL, NULL);
-  g_error("a child that was not reaped: %d %s", (int)info.si_pid, text);
-}
-
-static void tear_down(Fixture *f, gconstpointer data)
-{
-  g_autofree char *after = NULL;
-  g_assert_true(g_file_get_contents("/proc/self/mountinfo", &after, NULL, NULL));
-  g_autofree char *named = g_strdup_printf("%s/", f->dir);
-  g_assert_null(strstr(after, named));
-  g_clear_pointer(&mounts, g_free);
-  fixture_close(f);
-  require_no_children();
-}
-
-static void add(guint on, const char *name, void (*func)(Fixture *, gconstpointer))
-{
-  g_autofree char *path = g_strdup_printf("/sandbox/recovery/%s/%s", row->name, name);
-  if (ON(on))
-    g_test_add(path, Fixture, NULL, set_up, func, tear_down);
-}
+static const FixtureCase CASES[] = {
+  {ON_RUNSC, "program-missing", test_program_missing},
+  {ON_RUNSC, "open-refuses", test_open_refuses},
+  {ON_RUNSC, "longest-state-folder", test_longest_state_folder},
+  {ON_ALL, "check", test_check},
+  {ON_RUNSC, "check-refuses", test_check_refuses},
+  {ON_RUNSC, "program-fails", test_program_fails},
+  {ON_ALL, "start-refuses", test_start_refuses},
+  {ON_RUNSC, "cgroup-is-taken", test_cgroup_is_taken},
+  {ON_RUNSC, "kill9-while-running", test_kill9_while_running},
+  {ON_RUNSC, "kill9-while-starting", test_kill9_while_starting},
+  {ON_ALL, "kill9-of-the-sandbox", test_kill9_of_the_sandbox},
+  {ON_ALL, "kill-while-starting", test_kill_while_starting},
+  {ON_RUNSC, "kill-while-stopped", test_kill_while_stopped},
+  {ON_ALL, "owner-is-killed", test_owner_is_killed},
+  {ON_ALL, "two-runners", test_two_runners},
+  {ON_RUNSC, "planted-cgroup", test_planted_cgroup},
+  {ON_RUNSC, "planted-files", test_planted_files},
+  {ON_RUNSC, "planted-by-others", test_planted_by_others},
+  {ON_RUNSC, "planted-process", test_planted_process},
+};
 
 int main(int argc, char **argv)
 {
-  setlocale(LC_ALL, "");
-  signal(SIGPIPE, SIG_IGN);
-  if (!backend_select(argc, argv))
-    return 0;
-  g_test_init(&argc, &argv, NULL);
-  add(ON_RUNSC, "program-missing", test_program_missing);
-  add(ON_RUNSC, "open-refuses", test_open_refuses);
-  add(ON_RUNSC, "longest-state-folder", test_longest_state_folder);
-  add(ON_ALL, "check", test_check);
-  add(ON_RUNSC, "check-refuses", test_check_refuses);
-  add(ON_RUNSC, "program-fails", test_program_fails);
-  add(ON_ALL, "start-refuses", test_start_refuses);
-  add(ON_RUNSC, "cgroup-is-taken", test_cgroup_is_taken);
-  add(ON_RUNSC, "kill9-while-running", test_kill9_while_running);
-  add(ON_RUNSC, "kill9-while-starting", test_kill9_while_starting);
-  add(ON_ALL, "kill9-of-the-sandbox", test_kill9_of_the_sandbox);
-  add(ON_ALL, "kill-while-starting", test_kill_while_starting);
-  add(ON_RUNSC, "kill-while-stopped", test_kill_while_stopped);
-  add(ON_ALL, "owner-is-killed", test_owner_is_killed);
-  add(ON_ALL, "two-runners", test_two_runners);
-  add(ON_RUNSC, "planted-cgroup", test_planted_cgroup);
-  add(ON_RUNSC, "planted-files", test_planted_files);
-  add(ON_RUNSC, "planted-by-others", test_planted_by_others);
-  add(ON_RUNSC, "planted-process", test_planted_process);
-  int status = g_test_run();
-  fixture_finish();
-  return status;
+  return fixture_main(argc, argv, "recovery", CASES, G_N_ELEMENTS(CASES));
 }

@@ -2,8 +2,6 @@
 /* What holds for a sandbox that runs: operations.md "Containers", on real gVisor. */
 #include <fcntl.h>
 #include <glib-unix.h>
-#include <locale.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -297,46 +295,25 @@ static void test_three_at_once(Fixture *f, gconstpointer data)
   guest_free(guests[2]);
 }
 
-static void set_up(Fixture *f, gconstpointer data)
-{
-  fixture_open(f, NULL, 0);
-}
-
-static void tear_down(Fixture *f, gconstpointer data)
-{
-  fixture_close(f);
-}
-
-static void add(guint on, const char *name, void (*func)(Fixture *, gconstpointer))
-{
-  g_autofree char *path = g_strdup_printf("/sandbox/run/%s/%s", row->name, name);
-  if (ON(on))
-    g_test_add(path, Fixture, NULL, set_up, func, tear_down);
-}
+static const FixtureCase CASES[] = {
+  {ON_ALL, "echo-and-kill", test_echo_and_kill},
+  {ON_ALL, "exits-by-itself", test_exits_by_itself},
+  {ON_ALL, "exits-at-once", test_exits_at_once},
+  {ON_ALL, "who-and-where", test_who_and_where},
+  {ON_ALL, "stream-cannot-be-opened", test_stream_cannot_be_opened},
+  {ON_ALL, "no-network", test_no_network},
+  {ON_ALL, "process-limit-inside", test_process_limit_inside},
+  {ON_ALL, "disk-full", test_disk_full},
+  {ON_ALL, "out-of-memory", test_out_of_memory},
+  {ON_GVISOR, "host-process-limit", test_host_process_limit},
+  {ON_ALL, "usage", test_usage},
+  {ON_ALL, "stderr-is-capped", test_stderr_is_capped},
+  {ON_ALL, "strays-die", test_strays_die},
+  {ON_RUNSC, "egress-socket", test_egress_socket},
+  {ON_ALL, "three-at-once", test_three_at_once},
+};
 
 int main(int argc, char **argv)
 {
-  setlocale(LC_ALL, "");
-  signal(SIGPIPE, SIG_IGN);
-  if (!backend_select(argc, argv))
-    return 0;
-  g_test_init(&argc, &argv, NULL);
-  add(ON_ALL, "echo-and-kill", test_echo_and_kill);
-  add(ON_ALL, "exits-by-itself", test_exits_by_itself);
-  add(ON_ALL, "exits-at-once", test_exits_at_once);
-  add(ON_ALL, "who-and-where", test_who_and_where);
-  add(ON_ALL, "stream-cannot-be-opened", test_stream_cannot_be_opened);
-  add(ON_ALL, "no-network", test_no_network);
-  add(ON_ALL, "process-limit-inside", test_process_limit_inside);
-  add(ON_ALL, "disk-full", test_disk_full);
-  add(ON_ALL, "out-of-memory", test_out_of_memory);
-  add(ON_GVISOR, "host-process-limit", test_host_process_limit);
-  add(ON_ALL, "usage", test_usage);
-  add(ON_ALL, "stderr-is-capped", test_stderr_is_capped);
-  add(ON_ALL, "strays-die", test_strays_die);
-  add(ON_RUNSC, "egress-socket", test_egress_socket);
-  add(ON_ALL, "three-at-once", test_three_at_once);
-  int status = g_test_run();
-  fixture_finish();
-  return status;
+  return fixture_main(argc, argv, "run", CASES, G_N_ELEMENTS(CASES));
 }
