@@ -53,6 +53,7 @@ struct QvConn {
 };
 
 static void open_link(gpointer user);
+static void on_lost(QvLink *link, const GError *why, gpointer user);
 
 static void conn_unref(QvConn *conn)
 {
@@ -198,7 +199,6 @@ static void on_up(QvLink *link, gpointer user)
 {
   QvConn *conn = user;
   conn->refs++;
-  conn->pause_ms = RECONNECT_MIN_MS;
   set_state(conn, QV_CONN_UP, NULL);
   if (!conn->freed)
     on_flush(conn);
@@ -217,8 +217,13 @@ static gboolean on_reply(QvLink *link, const QvReply *reply, gpointer user)
 {
   QvConn *conn = user;
   Command *c = g_queue_peek_head(&conn->sent);
-  if (!c)
+  if (!c) {
+    /* Nobody can tell any more which answer belongs to what. */
+    g_autoptr(GError) odd = g_error_new_literal(QV_ERROR, QV_ERROR_FORMAT, "a reply that nobody asked for");
+    on_lost(link, odd, conn);
     return FALSE;
+  }
+  conn->pause_ms = RECONNECT_MIN_MS; /* to be let in is not enough: what is behind may break each time */
   /* The address may lead to another server by now: a replica must not be asked again on the same socket. */
   gboolean moved = qv_reply_is_error(reply, "READONLY") || qv_reply_is_error(reply, "UNBLOCKED");
   conn->refs++;
@@ -254,7 +259,7 @@ static void on_lost(QvLink *link, const GError *why, gpointer user)
 {
   QvConn *conn = user;
   GQueue doomed = G_QUEUE_INIT;
-  gboolean was_up = conn->state == QV_CONN_UP;
+  gboolean was_up = conn->state == QV_CONN_UP, nonsense = g_error_matches(why, QV_ERROR, QV_ERROR_FORMAT);
   conn->refs++;
   qv_link_close(g_steal_pointer(&conn->link));
   for (GList *l = conn->sent.tail, *prev; l; l = prev) {
@@ -262,6 +267,8 @@ static void on_lost(QvLink *link, const GError *why, gpointer user)
     Command *c = l->data;
     move_to(c, c->send == QV_SEND_AGAIN ? &conn->waiting : &doomed, TRUE);
   }
+  if (nonsense)
+    conn->pause_ms = RECONNECT_MAX_MS; /* it will hardly speak sense a moment later */
   qv_timer_arm_ms(conn->reconnect, conn->pause_ms + g_random_int_range(0, conn->pause_ms));
   conn->pause_ms = MIN(conn->pause_ms * 2, RECONNECT_MAX_MS);
   set_state(conn, QV_CONN_DOWN, why);
@@ -270,7 +277,7 @@ static void on_lost(QvLink *link, const GError *why, gpointer user)
   g_autoptr(GError) gone = g_error_new(QV_ERROR, QV_ERROR_GONE, "connection to Valkey lost: %s", why->message);
   for (Command *c; (c = g_queue_peek_head(&doomed));)
     complete(conn, c, NULL, gone);
-  if (!conn->freed && conn->fail_fast && !was_up) {
+  if (!conn->freed && conn->fail_fast && (!was_up || nonsense)) {
     g_autoptr(GError) copy = g_error_copy(why);
     fail_list(conn, &conn->waiting, copy);
   }
@@ -417,6 +424,7 @@ void qv_conn_reset(QvConn *conn)
 {
   if (!conn->link)
     return;
+  conn->pause_ms = RECONNECT_MIN_MS;
   g_autoptr(GError) why = g_error_new_literal(QV_ERROR, QV_ERROR_GONE, "the connection was reset");
   on_lost(conn->link, why, conn);
 }

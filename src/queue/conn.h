@@ -6,8 +6,8 @@
  * belongs to. Commands are pipelined in the order of the calls; before the
  * connection is up they wait.
  *
- * Lost connections: reconnect with growing pauses (50 ms to 2 s, with jitter),
- * for ever. A connection on which something is awaited and nothing moves for
+ * Lost connections: reconnect with pauses (50 ms to 2 s, with jitter) that grow until a command was
+ * answered, for ever; 2 s at once after a peer that talked nonsense. A connection on which something is awaited and nothing moves for
  * QV_CONN_SILENCE_MS, counted through PINGs on an idle one, is dropped: half-open
  * ones are found within 10 s.
  *
@@ -55,8 +55,8 @@ void qv_conn_free(QvConn *conn);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvConn, qv_conn_free)
 
 void qv_conn_set_state_func(QvConn *conn, QvConnStateFunc func, gpointer user);
-/* For programs that rather end than wait: while set, a failed attempt to connect fails everything that is waiting
- * (GONE, or AUTH). Default FALSE. */
+/* For programs that rather end than wait: while set, a failed attempt to connect, or a peer that talks nonsense, fails
+ * everything that is waiting (GONE, AUTH or FORMAT). Default FALSE. */
 void qv_conn_set_fail_fast(QvConn *conn, gboolean fail_fast);
 gboolean qv_conn_fail_fast(const QvConn *conn);
 QvConnState qv_conn_state(const QvConn *conn);

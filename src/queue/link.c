@@ -266,6 +266,13 @@ static void begin_hello(QvLink *link)
   }
 }
 
+/* HELLO is answered with what the server is, SELECT with OK. */
+static gboolean greets(const QvLink *link, const QvReply *reply)
+{
+  gboolean first = link->hello_n == (link->address->db ? 2u : 1u);
+  return first ? reply->type == QV_REPLY_ARRAY : reply->type == QV_REPLY_STATUS && g_str_equal(reply->text, "OK");
+}
+
 static void on_hello_reply(QvLink *link, const QvReply *reply)
 {
   GError *error = NULL;
@@ -273,6 +280,8 @@ static void on_hello_reply(QvLink *link, const QvReply *reply)
   if (!qv_reply_check(reply, &error)) {
     g_prefix_error(&error, "logging in as %s: ", qv_address_user(link->address));
     lose(link, error);
+  } else if (!greets(link, reply)) {
+    lose(link, qv_reply_odd("HELLO"));
   } else if (--link->hello_n == 0) {
     link->state = UP;
     qv_timer_arm_before_us(link->timer, link->progress_us + QV_CONN_PING_MS * G_GINT64_CONSTANT(1000));

@@ -25,9 +25,17 @@ typedef struct {
   gpointer user;
 } Call;
 
+/* The odd answer to WHAT as an error, unless there is one or the answer is a number. */
+static GError *check_number(const QvReply *reply, const GError *error, const char *what)
+{
+  return !error && reply->type != QV_REPLY_INTEGER ? qv_reply_odd(what) : NULL;
+}
+
 static void on_count(const QvReply *reply, const GError *error, gpointer user)
 {
   g_autofree Call *call = user;
+  g_autoptr(GError) odd = check_number(reply, error, "the count of jobs");
+  error = odd ? odd : error;
   call->count(reply ? qv_reply_int(reply, 0) : 0, error, call->user);
 }
 
@@ -68,6 +76,8 @@ static void send_add(Add *a);
 static void on_added(const QvReply *reply, const GError *error, gpointer user)
 {
   Add *a = user;
+  g_autoptr(GError) odd = check_number(reply, error, "the adding of a job");
+  error = odd ? odd : error;
   gboolean in_time = a->deadline_us == 0 || g_get_monotonic_time() < a->deadline_us;
   if (error && in_time && g_error_matches(error, QV_ERROR, QV_ERROR_GONE) &&
       (a->lost_n++ == 0 || !qv_conn_fail_fast(a->conn))) {
@@ -129,6 +139,8 @@ void qv_producer_add(QvProducer *p, const char *id, const char *name, const char
 static void on_removed(const QvReply *reply, const GError *error, gpointer user)
 {
   g_autofree Call *call = user;
+  g_autoptr(GError) odd = check_number(reply, error, "the removal of a job");
+  error = odd ? odd : error;
   call->remove(reply && qv_reply_int(reply, 0) == 1, error, call->user);
 }
 
@@ -142,17 +154,26 @@ void qv_producer_remove(QvProducer *p, const char *id, QvRemoveFunc func, gpoint
                  call);
 }
 
+static gboolean is_state(const QvReply *reply)
+{
+  const QvReply *state = qv_reply_at(reply, 0);
+  return state->type == QV_REPLY_INTEGER && state->integer >= 0 && state->integer <= 4 && reply->elements_n == 3 &&
+         qv_reply_at(reply, 2)->type == QV_REPLY_INTEGER && qv_reply_at(reply, 2)->integer >= 0;
+}
+
 static void on_state(const QvReply *reply, const GError *error, gpointer user)
 {
   g_autofree Call *call = user;
+  g_autoptr(GError) odd = !error && !is_state(reply) ? qv_reply_odd("the question for a job's state") : NULL;
+  error = odd ? odd : error;
   if (error) {
     call->state(QV_JOB_UNKNOWN, NULL, 0, error, call->user);
     return;
   }
   static const QvJobState states[] = { QV_JOB_UNKNOWN, QV_JOB_WAITING, QV_JOB_ACTIVE, QV_JOB_COMPLETED, QV_JOB_FAILED };
-  QvJobState state = states[CLAMP(qv_reply_int(qv_reply_at(reply, 0), 0), 0, 4)];
+  QvJobState state = states[qv_reply_at(reply, 0)->integer];
   const QvReply *text = qv_reply_at(reply, 1);
-  gint64 bytes = qv_reply_int(qv_reply_at(reply, 2), 0);
+  gint64 bytes = MAX(qv_reply_at(reply, 2)->integer, (gint64)text->len);
   if (bytes > (gint64)call->text_max_bytes) {
     g_autoptr(GError) too_long = g_error_new(QV_ERROR, QV_ERROR_LIMIT, "the job's outcome has %" G_GINT64_FORMAT
                                              " bytes, more than %" G_GSIZE_FORMAT, bytes, call->text_max_bytes);

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "queue/reply.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "format/text.h"
 
+#define ERROR_TEXT_MAX 512 /* of a peer's error, as we say it */
 #define ANSWERED "Valkey answered: "
 
 void qv_reply_free(QvReply *reply)
@@ -75,6 +78,11 @@ gboolean qv_reply_error_is_transient(const GError *error)
   return g_str_has_prefix(error->message, ANSWERED) && is_transient(error->message + strlen(ANSWERED));
 }
 
+GError *qv_reply_odd(const char *what)
+{
+  return g_error_new(QV_ERROR, QV_ERROR_FORMAT, "Valkey's answer to %s has the wrong shape", what);
+}
+
 gboolean qv_reply_check(const QvReply *reply, GError **error)
 {
   if (reply->type != QV_REPLY_ERROR)
@@ -82,6 +90,10 @@ gboolean qv_reply_check(const QvReply *reply, GError **error)
   /* A command that is denied inside a script starts with ERR, not with NOPERM. */
   gboolean auth = qv_reply_is_error(reply, "NOPERM") || qv_reply_is_error(reply, "NOAUTH") ||
                   qv_reply_is_error(reply, "WRONGPASS") || g_str_has_prefix(reply->text, "ERR ACL failure");
-  g_set_error(error, QV_ERROR, auth ? QV_ERROR_AUTH : QV_ERROR_PEER, ANSWERED "%s", reply->text);
+  /* It goes to logs and terminals. */
+  char *text = qv_text_printable_line(reply->text, MIN(reply->len, ERROR_TEXT_MAX));
+  g_set_error(error, QV_ERROR, auth ? QV_ERROR_AUTH : QV_ERROR_PEER, ANSWERED "%s%s", text ? text : "an error",
+              reply->len > ERROR_TEXT_MAX ? " …" : "");
+  free(text);
   return FALSE;
 }

@@ -34,6 +34,9 @@ gboolean qv_reply_is_error(const QvReply *reply, const char *word);
 gboolean qv_reply_is_transient(const QvReply *reply);
 /* The same of an error that qv_reply_check made. */
 gboolean qv_reply_error_is_transient(const GError *error);
+/* FORMAT: the answer to WHAT ("fetch") is none that this command has. The caller's. */
+GError *qv_reply_odd(const char *what);
 /* Turns an ERROR reply into a GError: AUTH for NOPERM, NOAUTH, WRONGPASS and denied commands of a script, else PEER.
+ * Its text is cut and made printable.
  * Returns FALSE in that case and TRUE for every other reply. */
 gboolean qv_reply_check(const QvReply *reply, GError **error);

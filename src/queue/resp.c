@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hiredis's reader builds our QvReply through its table of functions, so that its
- * own objects, whose allocation of arrays is unchecked in 0.14, are not used. */
+ * own objects, whose allocation of arrays is unchecked in 0.14, are not used. Whatever a peer sends, a reader
+ * holds at most QV_RESP_BYTES_MAX that wait and as many again of one reply that is being built: the second is counted
+ * as each part is made, since ten bytes can announce an array of a million. What is announced too large is refused
+ * before it is waited for. */
 #include "queue/resp.h"
 
 #include <hiredis/hiredis.h>
@@ -11,7 +14,20 @@
 
 struct QvRespReader {
   redisReader *reader;
+  gsize built_bytes; /* of the reply in progress, as it is in memory */
+  const char *why;   /* a bound was met; NULL: none */
 };
+
+/* FALSE: the functions below then return NULL, which hiredis takes for the end of the stream. */
+static gboolean afford(const redisReadTask *task, gsize bytes)
+{
+  QvRespReader *r = task->privdata;
+  r->built_bytes += bytes;
+  if (r->built_bytes <= QV_RESP_BYTES_MAX)
+    return TRUE;
+  r->why = "a reply that takes too much memory";
+  return FALSE;
+}
 
 static QvReply *adopt(const redisReadTask *task, QvReply *reply)
 {
@@ -24,6 +40,10 @@ static QvReply *adopt(const redisReadTask *task, QvReply *reply)
 
 static void *create_string(const redisReadTask *task, char *text, size_t len)
 {
+  if (task->type != REDIS_REPLY_STRING && len > QV_RESP_LINE_MAX)
+    ((QvRespReader *)task->privdata)->why = "a line that is too long";
+  if (((QvRespReader *)task->privdata)->why || !afford(task, sizeof(QvReply) + len + 1))
+    return NULL;
   QvReply *reply = g_new0(QvReply, 1);
   reply->type = task->type == REDIS_REPLY_ERROR    ? QV_REPLY_ERROR
                 : task->type == REDIS_REPLY_STATUS ? QV_REPLY_STATUS
@@ -38,6 +58,8 @@ static void *create_string(const redisReadTask *task, char *text, size_t len)
 static void *create_array(const redisReadTask *task, int elements_n)
 {
   if (elements_n < 0 || elements_n > QV_RESP_ELEMENTS_MAX)
+    ((QvRespReader *)task->privdata)->why = "an array of too many elements";
+  if (((QvRespReader *)task->privdata)->why || !afford(task, sizeof(QvReply) + elements_n * sizeof(QvReply *)))
     return NULL;
   QvReply *reply = g_new0(QvReply, 1);
   reply->type = QV_REPLY_ARRAY;
@@ -48,6 +70,8 @@ static void *create_array(const redisReadTask *task, int elements_n)
 
 static void *create_integer(const redisReadTask *task, long long value)
 {
+  if (!afford(task, sizeof(QvReply)))
+    return NULL;
   QvReply *reply = g_new0(QvReply, 1);
   reply->type = QV_REPLY_INTEGER;
   reply->integer = value;
@@ -56,7 +80,7 @@ static void *create_integer(const redisReadTask *task, long long value)
 
 static void *create_nil(const redisReadTask *task)
 {
-  return adopt(task, g_new0(QvReply, 1));
+  return afford(task, sizeof(QvReply)) ? adopt(task, g_new0(QvReply, 1)) : NULL;
 }
 
 static void free_object(void *reply)
@@ -73,6 +97,7 @@ QvRespReader *qv_resp_reader_new(void)
   QvRespReader *r = g_new0(QvRespReader, 1);
   r->reader = redisReaderCreateWithFunctions(&object_functions);
   g_assert(r->reader);
+  r->reader->privdata = r;
   return r;
 }
 
@@ -97,13 +122,43 @@ gboolean qv_resp_reader_feed(QvRespReader *r, const void *bytes, gsize n, GError
   return TRUE;
 }
 
+/* What is there of an item that is not whole yet: its type was taken, its line begins at pos. */
+static gboolean check_item(const QvRespReader *r, GError **error)
+{
+  const redisReader *h = r->reader;
+  gsize n = h->len - h->pos;
+  int type = h->ridx >= 0 ? h->rstack[h->ridx].type : -1;
+  if (type < 0 || n == 0)
+    return TRUE;
+  if (type != REDIS_REPLY_STRING && n > QV_RESP_LINE_MAX) {
+    g_set_error(error, QV_ERROR, QV_ERROR_FORMAT, "a line of more than %d bytes", QV_RESP_LINE_MAX);
+    return FALSE;
+  }
+  const char *text = h->buf + h->pos; /* a NUL is behind it */
+  gsize digits = strspn(text, "0123456789");
+  if (type != REDIS_REPLY_STRING || digits == 0)
+    return TRUE;
+  guint64 announced = g_ascii_strtoull(text, NULL, 10);
+  if (announced + r->built_bytes <= QV_RESP_BYTES_MAX && digits < 20)
+    return TRUE;
+  g_set_error(error, QV_ERROR, QV_ERROR_FORMAT, "a reply of %" G_GUINT64_FORMAT " bytes is announced, more than %d", announced,
+              QV_RESP_BYTES_MAX);
+  return FALSE;
+}
+
 gboolean qv_resp_reader_next(QvRespReader *r, QvReply **reply, GError **error)
 {
   void *object = NULL;
   if (redisReaderGetReply(r->reader, &object) != REDIS_OK) {
-    g_set_error(error, QV_ERROR, QV_ERROR_FORMAT, "not the Valkey protocol: %s", r->reader->errstr);
+    if (r->why)
+      g_set_error_literal(error, QV_ERROR, QV_ERROR_FORMAT, r->why);
+    else /* its text quotes a byte of the peer's, escaped */
+      g_set_error(error, QV_ERROR, QV_ERROR_FORMAT, "not the Valkey protocol: %s", r->reader->errstr);
     return FALSE;
   }
+  if (!object)
+    return (*reply = NULL, check_item(r, error));
+  r->built_bytes = 0;
   *reply = object;
   return TRUE;
 }

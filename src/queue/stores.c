@@ -8,7 +8,6 @@
 #include "base/random.h"
 #include "protocol/fields.h"
 
-#define RECORD_END "65536" /* inclusive: one byte more than a record may have */
 #define HEALTH_TTL_MS "90000"
 #define HEALTH_AGE_MS 90000
 #define RUNNERS_MAX 1000
@@ -19,6 +18,7 @@ G_STATIC_ASSERT(QV_CHUNK_GETRANGE_END == QV_CHUNK_MAX_BYTES);
 typedef struct {
   QvDoneFunc done;
   QvBytesFunc bytes;
+  gsize bytes_max; /* that were asked for */
   gpointer user;
 } Call;
 
@@ -34,6 +34,12 @@ static void on_call(const QvReply *reply, const GError *error, gpointer user)
     call->done(error, call->user);
   } else if (call->bytes) {
     g_autoptr(GBytes) bytes = NULL;
+    gboolean is_value = reply && (reply->type == QV_REPLY_NIL || (reply->type == QV_REPLY_STRING && reply->len <= call->bytes_max));
+    g_autoptr(GError) odd = !error && !is_value ? qv_reply_odd("GETRANGE") : NULL;
+    if (odd) {
+      call->bytes(NULL, odd, call->user);
+      return;
+    }
     if (reply && qv_reply_text(reply) && reply->len > 0)
       bytes = g_bytes_new(reply->text, reply->len);
     call->bytes(bytes, error, call->user);
@@ -41,13 +47,24 @@ static void on_call(const QvReply *reply, const GError *error, gpointer user)
 }
 
 static guint64 send_call(QvConn *conn, gint64 deadline_ms, int argc, const char *const *argv, const gsize *lens,
-                         QvDoneFunc done, QvBytesFunc bytes, gpointer user)
+                         QvDoneFunc func, gpointer user)
 {
   Call *call = g_new0(Call, 1);
-  call->done = done;
-  call->bytes = bytes;
+  call->done = func;
   call->user = user;
   return qv_conn_send_full(conn, QV_SEND_AGAIN, deadline_ms, argc, argv, lens, on_call, call, g_free);
+}
+
+/* The first bytes_max bytes of KEY's value. */
+static guint64 get_bytes(QvConn *conn, gint64 deadline_ms, const char *key, gsize bytes_max, QvBytesFunc func, gpointer user)
+{
+  g_autofree char *end = number((gint64)bytes_max - 1);
+  const char *argv[] = { "GETRANGE", key, "0", end };
+  Call *call = g_new0(Call, 1);
+  call->bytes = func;
+  call->bytes_max = bytes_max;
+  call->user = user;
+  return qv_conn_send_full(conn, QV_SEND_AGAIN, deadline_ms, G_N_ELEMENTS(argv), argv, NULL, on_call, call, g_free);
 }
 
 /* Blobs */
@@ -65,15 +82,14 @@ guint64 qv_blob_put(QvConn *conn, const char *prefix, const char *blob_id, guint
   const char *value = g_bytes_get_data(bytes, &n);
   const char *argv[] = { "SET", key, value, "PX", ttl };
   gsize lens[] = { 3, strlen(key), n, 2, strlen(ttl) };
-  return send_call(conn, deadline_ms, G_N_ELEMENTS(argv), argv, lens, func, NULL, user);
+  return send_call(conn, deadline_ms, G_N_ELEMENTS(argv), argv, lens, func, user);
 }
 
 guint64 qv_blob_get(QvConn *conn, const char *prefix, const char *blob_id, guint chunk, gint64 deadline_ms,
                     QvBytesFunc func, gpointer user)
 {
-  g_autofree char *key = qv_blob_key(prefix, blob_id, chunk), *end = number(QV_CHUNK_GETRANGE_END);
-  const char *argv[] = { "GETRANGE", key, "0", end };
-  return send_call(conn, deadline_ms, G_N_ELEMENTS(argv), argv, NULL, NULL, func, user);
+  g_autofree char *key = qv_blob_key(prefix, blob_id, chunk);
+  return get_bytes(conn, deadline_ms, key, QV_CHUNK_GETRANGE_END + 1, func, user);
 }
 
 guint64 qv_blob_unlink(QvConn *conn, const char *prefix, const char *blob_id, guint chunks, gint64 deadline_ms,
@@ -83,7 +99,7 @@ guint64 qv_blob_unlink(QvConn *conn, const char *prefix, const char *blob_id, gu
   g_ptr_array_add(argv, g_strdup("UNLINK"));
   for (guint i = 0; i < MAX(chunks, 1); i++)
     g_ptr_array_add(argv, qv_blob_key(prefix, blob_id, i));
-  return send_call(conn, deadline_ms, argv->len, (const char *const *)argv->pdata, NULL, func, NULL, user);
+  return send_call(conn, deadline_ms, argv->len, (const char *const *)argv->pdata, NULL, func, user);
 }
 
 /* Live logs */
@@ -194,7 +210,7 @@ guint64 qv_live_unlink(QvConn *conn, const char *prefix, const char *job_id, gui
   g_ptr_array_add(argv, live_count_key(prefix, job_id));
   for (guint i = live_first(n); i < n; i++)
     g_ptr_array_add(argv, qv_blob_key(prefix, blob_id, i));
-  return send_call(conn, deadline_ms, argv->len, (const char *const *)argv->pdata, NULL, func, NULL, user);
+  return send_call(conn, deadline_ms, argv->len, (const char *const *)argv->pdata, NULL, func, user);
 }
 
 /* Replay guard: SET NX is sent once only, because a second one would meet our own first. */
@@ -219,6 +235,14 @@ static void guard_end(Guard *g, QvGuard guard, const GError *error)
   g_free(g);
 }
 
+/* SET NX: OK or nil; GET: a text or nil. Whatever else comes back says nothing about the guard, least that it is won. */
+static gboolean is_guard_reply(const Guard *g, const QvReply *reply)
+{
+  if (reply->type == QV_REPLY_NIL)
+    return TRUE;
+  return g->asking ? reply->type == QV_REPLY_STRING : reply->type == QV_REPLY_STATUS && g_str_equal(reply->text, "OK");
+}
+
 static void on_guard(const QvReply *reply, const GError *error, gpointer user)
 {
   Guard *g = user;
@@ -227,6 +251,9 @@ static void on_guard(const QvReply *reply, const GError *error, gpointer user)
     guard_send(g);
   } else if (error) {
     guard_end(g, QV_GUARD_UNKNOWN, error);
+  } else if (!is_guard_reply(g, reply)) {
+    g_autoptr(GError) odd = qv_reply_odd(g->asking ? "GET" : "SET");
+    guard_end(g, QV_GUARD_UNKNOWN, odd);
   } else if (!g->asking) {
     guard_end(g, reply->type == QV_REPLY_STATUS ? QV_GUARD_WON : QV_GUARD_REPLAYED, NULL);
   } else if (!qv_reply_text(reply)) {
@@ -324,8 +351,7 @@ static guint64 get_record(QvConn *conn, const char *prefix, const char *kind, co
                           QvBytesFunc func, gpointer user)
 {
   g_autofree char *key = record_key(prefix, kind, id);
-  const char *argv[] = { "GETRANGE", key, "0", RECORD_END };
-  return send_call(conn, deadline_ms, G_N_ELEMENTS(argv), argv, NULL, NULL, func, user);
+  return get_bytes(conn, deadline_ms, key, QV_RECORD_JSON_BYTES_MAX + 1, func, user);
 }
 
 void qv_cancel_put(QvConn *conn, const char *prefix, const char *job_id, const char *envelope, gsize len, gint64 ttl_ms,
@@ -377,7 +403,7 @@ guint64 qv_egress_token_put(QvConn *conn, const char *prefix, const char *hash, 
   g_autofree char *key = record_key(prefix, "egress", hash), *ttl = number(MAX(ttl_ms, 1));
   const char *argv[] = { "SET", key, record, "PX", ttl };
   gsize lens[] = { 3, strlen(key), len, 2, strlen(ttl) };
-  return send_call(conn, deadline_ms, G_N_ELEMENTS(argv), argv, lens, func, NULL, user);
+  return send_call(conn, deadline_ms, G_N_ELEMENTS(argv), argv, lens, func, user);
 }
 
 void qv_egress_token_revoke(QvConn *conn, const char *prefix, const char *hash, gint64 deadline_ms, QvDoneFunc func,
@@ -447,8 +473,8 @@ static void on_record(GBytes *bytes, const GError *error, gpointer user)
 static void on_runners(const QvReply *reply, const GError *error, gpointer user)
 {
   HealthList *h = user;
-  gsize most = reply ? reply->elements_n : 0;
-  h->error = error ? g_error_copy(error) : NULL;
+  gsize most = reply ? MIN(reply->elements_n, RUNNERS_MAX) : 0;
+  h->error = error ? g_error_copy(error) : reply->type != QV_REPLY_ARRAY ? qv_reply_odd("ZRANGEBYSCORE") : NULL;
   h->ids = g_new0(char *, most + 1);
   h->records = g_new0(GBytes *, most + 1);
   /* The set is not signed: what is no runner id gets nowhere. */
@@ -464,11 +490,10 @@ static void on_runners(const QvReply *reply, const GError *error, gpointer user)
   }
   for (guint i = 0; i < h->n; i++) {
     g_autofree char *key = record_key(h->prefix, "health", h->ids[i]);
-    const char *argv[] = { "GETRANGE", key, "0", RECORD_END };
     HealthRead *read = g_new0(HealthRead, 1);
     read->list = h;
     read->i = i;
-    send_call(h->conn, h->deadline_ms, G_N_ELEMENTS(argv), argv, NULL, NULL, on_record, read);
+    get_bytes(h->conn, h->deadline_ms, key, QV_RECORD_JSON_BYTES_MAX + 1, on_record, read);
   }
 }
 

@@ -38,6 +38,8 @@ static void subscriber_unref(QvSubscriber *s)
 static void lost(QvSubscriber *s, const GError *why)
 {
   qv_link_close(g_steal_pointer(&s->link));
+  if (g_error_matches(why, QV_ERROR, QV_ERROR_FORMAT))
+    s->pause_ms = RECONNECT_MAX_MS;
   qv_timer_arm_ms(s->reconnect, s->pause_ms + g_random_int_range(0, s->pause_ms));
   s->pause_ms = MIN(s->pause_ms * 2, RECONNECT_MAX_MS);
   if (s->events.failed)
@@ -77,6 +79,9 @@ static gboolean on_reply(QvLink *link, const QvReply *reply, gpointer user)
       s->pause_ms = RECONNECT_MIN_MS;
       if (s->events.ready)
         s->events.ready(s->user);
+    } else if (g_strcmp0(kind, "subscribe") != 0 && g_strcmp0(kind, "pong") != 0) {
+      g_autoptr(GError) odd = qv_reply_odd("SUBSCRIBE");
+      lost(s, odd);
     }
   }
   subscriber_unref(s);

@@ -3,6 +3,8 @@
 
 #include "queue/script.h"
 
+enum { NUMBERS_N = 7 }; /* paused or not, and six counts */
+
 typedef struct {
   QvQueueViewFunc func;
   QvDoneFunc done;
@@ -58,11 +60,21 @@ static void take_job(QvQueueView *view, const QvReply *reply)
   g_ptr_array_add(view->jobs, job);
 }
 
+/* Seven numbers and the jobs. */
+static gboolean is_view(const QvReply *reply)
+{
+  gboolean fine = reply->elements_n == NUMBERS_N + 1 && qv_reply_at(reply, NUMBERS_N)->type == QV_REPLY_ARRAY;
+  for (gsize i = 0; fine && i < NUMBERS_N; i++)
+    fine = qv_reply_at(reply, i)->type == QV_REPLY_INTEGER;
+  return fine;
+}
+
 static void on_view(const QvReply *reply, const GError *error, gpointer user)
 {
   g_autofree Call *call = user;
-  if (error != NULL) {
-    call->func(NULL, error, call->user);
+  g_autoptr(GError) odd = error == NULL && !is_view(reply) ? qv_reply_odd("the view of the queue") : NULL;
+  if (error != NULL || odd != NULL) {
+    call->func(NULL, error != NULL ? error : odd, call->user);
     return;
   }
   QvQueueView *view = g_new0(QvQueueView, 1);
@@ -73,7 +85,7 @@ static void on_view(const QvReply *reply, const GError *error, gpointer user)
   for (gsize i = 0; i < G_N_ELEMENTS(counts); i++)
     *counts[i] = qv_reply_int(qv_reply_at(reply, i + 1), 0);
   const QvReply *jobs = qv_reply_at(reply, G_N_ELEMENTS(counts) + 1);
-  for (gsize i = 0; jobs != NULL && i < jobs->elements_n; i++)
+  for (gsize i = 0; i < jobs->elements_n; i++)
     take_job(view, jobs->elements[i]);
   call->func(view, NULL, call->user);
 }

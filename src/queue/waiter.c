@@ -10,7 +10,9 @@
 #include "queue/timer.h"
 
 #define BLOCK_MS "3000" /* well below QV_CONN_SILENCE_MS */
-#define EVENTS_A_READ "100"
+#define EVENTS_A_READ "64" /* each may hold a result of 1 MiB: all fit into QV_RESP_BYTES_MAX */
+#define EVENT_ID_MAX 64
+#define HASTE_MS 100 /* an answer without events comes after BLOCK_MS, not before this */
 #define LOOK_MS 5000
 #define RETRY_MS 500
 
@@ -35,6 +37,7 @@ struct QvWaiter {
   GHashTable *waits; /* id > Wait */
   QvTimer *look, *retry;
   gboolean reading;
+  gint64 asked_us; /* for events */
 };
 
 static void look(Wait *wait);
@@ -134,7 +137,7 @@ static void take_event(QvWaiter *w, const QvReply *entry)
 {
   const char *id = qv_reply_text(qv_reply_at(entry, 0));
   const QvReply *fields = qv_reply_at(entry, 1);
-  if (!id || fields->type != QV_REPLY_ARRAY)
+  if (!id || strlen(id) > EVENT_ID_MAX || fields->type != QV_REPLY_ARRAY)
     return;
   g_free(w->last_id);
   w->last_id = g_strdup(id);
@@ -159,11 +162,12 @@ static void on_events(const QvReply *reply, const GError *error, gpointer user)
     return;
   w->reading = FALSE;
   w->refs++;
-  if (error && !g_error_matches(error, QV_ERROR, QV_ERROR_GONE)) {
+  const QvReply *entries = qv_reply_at(qv_reply_at(reply, 0), 1);
+  gboolean hasty = entries->elements_n == 0 && g_get_monotonic_time() - w->asked_us < HASTE_MS * 1000;
+  if (error ? !g_error_matches(error, QV_ERROR, QV_ERROR_GONE) : hasty) {
     /* Looking goes on without events. */
     qv_timer_arm_ms(w->retry, RETRY_MS);
   } else {
-    const QvReply *entries = qv_reply_at(qv_reply_at(reply, 0), 1);
     for (gsize i = 0; !w->freed && i < entries->elements_n; i++)
       take_event(w, entries->elements[i]);
     if (error && !w->freed)
@@ -185,7 +189,7 @@ static void on_last_id(const QvReply *reply, const GError *error, gpointer user)
     return;
   }
   const char *id = qv_reply_text(qv_reply_at(qv_reply_at(reply, 0), 0));
-  w->last_id = g_strdup(id ? id : "0-0");
+  w->last_id = g_strdup(id && strlen(id) <= EVENT_ID_MAX ? id : "0-0");
   w->refs++;
   look_at_all(w);
   read_events(w);
@@ -197,6 +201,7 @@ static void read_events(QvWaiter *w)
   if (w->reading)
     return;
   w->reading = TRUE;
+  w->asked_us = g_get_monotonic_time();
   if (!w->last_id)
     qv_conn_sendl(w->events, QV_SEND_AGAIN, 0, on_last_id, w, "XREVRANGE", w->events_key, "+", "-", "COUNT", "1", NULL);
   else

@@ -14,14 +14,20 @@
 #include "base/random.h"
 #include "queue/worker_private.h"
 
+#define TAKEN_N 15 /* what take.lua says of a job */
 #define BLOCK_MAX_MS 3000 /* well below QV_CONN_SILENCE_MS */
 #define BLOCK_MIN_MS 2
 #define REST_TRANSIENT_MS 250
 #define REST_ERROR_MS 2000
 #define REST_LIMIT_MAX_MS 10000
+/* Woken for nothing that often, and each time at once: others are quicker, or the server lies. */
+#define FRUITLESS_N 32
+#define FRUITLESS_MS 20
+#define REST_FRUITLESS_MS 50
 
 static void send_fetch(QvWorker *w);
 static void block(QvWorker *w);
+static void rest(QvWorker *w, gint64 ms);
 
 void qv_worker_ref(QvWorker *w)
 {
@@ -153,10 +159,20 @@ static void on_cancel_seen(const char *token, gpointer user)
     w->events.cancel_seen(w, &job->pub, w->user);
 }
 
+gboolean qv_worker_is_take(const QvReply *r)
+{
+  const QvReply *kind = qv_reply_at(r, 0);
+  if (kind->type != QV_REPLY_INTEGER)
+    return FALSE;
+  if (kind->integer == 1)
+    return r->elements_n == TAKEN_N && qv_reply_text(qv_reply_at(r, 1)) != NULL;
+  return kind->integer == 0 && qv_reply_at(r, 1)->type == QV_REPLY_INTEGER && qv_reply_at(r, 2)->type == QV_REPLY_INTEGER;
+}
+
 void qv_worker_took(QvWorker *w, const QvReply *r, const char *token, gint64 sent_us, guint order_n)
 {
   w->fetched_at_ms = g_get_monotonic_time() / 1000;
-  if (qv_reply_int(qv_reply_at(r, 0), 0) != 1 || !qv_reply_text(qv_reply_at(r, 1))) {
+  if (qv_reply_int(qv_reply_at(r, 0), 0) != 1) {
     gint64 wait_ms = qv_reply_int(qv_reply_at(r, 1), -1);
     w->next_due_ms = qv_reply_int(qv_reply_at(r, 2), -1);
     if (w->loop != LOOP_READY)
@@ -171,6 +187,7 @@ void qv_worker_took(QvWorker *w, const QvReply *r, const char *token, gint64 sen
     }
     return;
   }
+  w->fruitless_n = 0;
   Job *job = job_new(w, r, token);
   g_hash_table_insert(w->jobs, job->token, job);
   qv_lock_keeper_add(w->keeper, token, job->pub.id, sent_us);
@@ -210,6 +227,8 @@ static void on_fetched(const QvReply *reply, const GError *error, gpointer user)
     qv_worker_unref(w);
     return;
   }
+  g_autoptr(GError) odd = !error && !qv_worker_is_take(reply) ? qv_reply_odd("the fetch of a job") : NULL;
+  error = odd ? odd : error;
   w->loop = LOOP_READY;
   if (!error) {
     g_autofree char *token = g_steal_pointer(&w->fetch_token);
@@ -257,6 +276,7 @@ static void on_unblocked(const QvReply *reply, const GError *error, gpointer use
   if (w->freed)
     return;
   w->blocked_id = 0;
+  w->fruitless_n = g_get_monotonic_time() - w->blocked_us < FRUITLESS_MS * 1000 ? w->fruitless_n + 1 : 0;
   w->woken = w->loop == LOOP_FETCHING;
   if (w->loop != LOOP_BLOCKED)
     return;
@@ -279,11 +299,16 @@ static void block(QvWorker *w)
     ms = CLAMP(w->next_due_ms - qv_worker_now_ms(), BLOCK_MIN_MS, BLOCK_MAX_MS);
   if (w->paused)
     return;
+  if (w->fruitless_n >= FRUITLESS_N) {
+    rest(w, REST_FRUITLESS_MS);
+    return;
+  }
   g_autofree char *marker = g_strconcat(w->queue, "marker", NULL);
   g_autofree char *seconds = g_strdup_printf("%" G_GINT64_FORMAT ".%03d", ms / 1000, (int)(ms % 1000));
   w->loop = LOOP_BLOCKED;
   if (w->blocked_id != 0)
     return;
+  w->blocked_us = g_get_monotonic_time();
   /* The deadline is for a connection that cannot be made: fetching must go on as long as commands work. */
   w->blocked_id = qv_conn_sendl(w->blocking, QV_SEND_ONCE, ms + QV_CONN_SILENCE_MS, on_unblocked, w, "BZPOPMIN", marker,
                                 seconds, NULL);

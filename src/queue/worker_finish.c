@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "queue/worker_private.h"
 
+#define CODE_MIN (-9) /* of finish.lua */
 #define PAUSE_MIN_MS 100
 #define PAUSE_MAX_MS 2000
 
@@ -23,6 +24,19 @@ static void finished(Job *job, QvFinish finish, const GError *error)
 static QvFinish outcome(gint64 code)
 {
   return code == 0 ? QV_FINISH_DONE : code == -1 ? QV_FINISH_REMOVED : QV_FINISH_LOST;
+}
+
+static gboolean is_code(const QvReply *reply)
+{
+  return reply->type == QV_REPLY_INTEGER && reply->integer <= 0 && reply->integer >= CODE_MIN;
+}
+
+/* A code, or a code and what take.lua says (false: it was not asked). */
+static gboolean is_answer(const QvReply *reply)
+{
+  const QvReply *next = qv_reply_at(reply, 1);
+  return is_code(reply) || (reply->elements_n == 2 && is_code(qv_reply_at(reply, 0)) &&
+         (next->type == QV_REPLY_NIL || qv_worker_is_take(next)));
 }
 
 static void on_answer(Job *job, const QvReply *reply)
@@ -48,6 +62,8 @@ static void on_reply(const QvReply *reply, const GError *error, gpointer user)
     qv_worker_unref(w);
     return;
   }
+  g_autoptr(GError) odd = !error && !is_answer(reply) ? qv_reply_odd("the end of a job") : NULL;
+  error = odd ? odd : error;
   if (!error) {
     on_answer(job, reply);
   } else {
@@ -57,7 +73,7 @@ static void on_reply(const QvReply *reply, const GError *error, gpointer user)
       finished(job, QV_FINISH_LOST, error);
     else if (g_error_matches(error, QV_ERROR, QV_ERROR_GONE))
       send_end(job);
-    else if (qv_reply_error_is_transient(error)) {
+    else if (odd || qv_reply_error_is_transient(error)) {
       job->pause_ms = CLAMP(job->pause_ms * 2, PAUSE_MIN_MS, PAUSE_MAX_MS);
       qv_timer_arm_ms(job->retry, job->pause_ms);
     } else {

@@ -65,6 +65,8 @@ struct QvWorker {
   guint order_n, fetch_order_n; /* changes of it; as of the fetch on its way */
   guint64 blocked_id; /* BZPOPMIN is on its way, maybe beside a fetch */
   gboolean woken;     /* the marker came while a fetch was on its way */
+  gint64 blocked_us;    /* since when */
+  guint fruitless_n;    /* wake-ups in a row that came at once and brought nothing */
   gint64 next_due_ms;   /* of the first delayed job, -1: none known */
   gint64 fetched_at_ms; /* monotonic */
   gboolean troubled;    /* the last thing said through events.state was an error */
@@ -74,7 +76,9 @@ struct QvWorker {
 /* "<uuid>:<n>", never used twice. */
 char *qv_worker_next_token(QvWorker *worker);
 gint64 qv_worker_now_ms(void);
-/* Looks at what a script answered from take: hands over a job, or remembers why there is none. order_n: as of the question. */
+/* False for what take.lua never answers. */
+gboolean qv_worker_is_take(const QvReply *reply);
+/* Looks at what a script answered from take (qv_worker_is_take): hands over a job, or remembers why there is none. order_n: as of the question. */
 void qv_worker_took(QvWorker *worker, const QvReply *reply, const char *token, gint64 sent_us, guint order_n);
 /* Goes on with whatever the loop may do now. */
 void qv_worker_pump(QvWorker *worker);

@@ -14,6 +14,8 @@
 
 typedef struct {
   int client, server;
+  const QvTestAnswer *answer; /* for the next bytes of the server; NULL: none */
+  gboolean hushed;            /* for good */
   gboolean losing; /* the next bytes of the server are thrown away, and then both are closed */
 } Pair;
 
@@ -25,6 +27,9 @@ struct QvTestProxy {
   gboolean quit, frozen, cut;
   char *lose_text;
   guint lose_times, lost_n;
+  char *answer_text;
+  const QvTestAnswer *answer;
+  guint answer_times, answered_n;
   Pair pairs[PAIRS_MAX];
   guint pairs_n;
 };
@@ -57,7 +62,7 @@ static void accept_one(QvTestProxy *p)
     close(server);
     return;
   }
-  p->pairs[p->pairs_n++] = (Pair){ client, server, FALSE };
+  p->pairs[p->pairs_n++] = (Pair){ .client = client, .server = server };
 }
 
 static gboolean write_all(int fd, const char *bytes, gsize n)
@@ -74,16 +79,51 @@ static gboolean write_all(int fd, const char *bytes, gsize n)
   return TRUE;
 }
 
+/* Unlocked: the client may be the thread that calls us. FALSE: close the pair. */
+static gboolean answer_instead(QvTestProxy *p, Pair *pair)
+{
+  enum { BLOCK_BYTES = 1 << 16 };
+  const QvTestAnswer *a = pair->answer;
+  pair->answer = NULL;
+  p->answered_n++;
+  g_mutex_unlock(&p->mutex);
+  gboolean fine = write_all(pair->client, a->bytes, a->bytes_n ? a->bytes_n : strlen(a->bytes));
+  gsize unit = a->again ? strlen(a->again) : 0, per_block = unit ? BLOCK_BYTES / unit : 0;
+  g_autofree char *many = g_malloc(BLOCK_BYTES);
+  for (gsize i = 0; i < per_block; i++)
+    memcpy(many + i * unit, a->again, unit);
+  gboolean quit = FALSE;
+  for (guint64 left = unit ? a->again_n : 0; fine && left > 0 && !quit;) {
+    guint64 now = MIN(left, per_block);
+    fine = write_all(pair->client, many, now * unit);
+    left -= now;
+    g_mutex_lock(&p->mutex);
+    quit = p->quit;
+    g_mutex_unlock(&p->mutex);
+  }
+  g_mutex_lock(&p->mutex);
+  pair->hushed = a->after == QV_TEST_AFTER_HUSH;
+  return fine && !quit && a->after != QV_TEST_AFTER_HANG_UP;
+}
+
 /* FALSE: close the pair. */
 static gboolean move(QvTestProxy *p, Pair *pair, gboolean from_client)
 {
-  static char buffer[1 << 20]; /* one thread */
+  char buffer[1 << 16]; /* there may be several relays */
   int from = from_client ? pair->client : pair->server, to = from_client ? pair->server : pair->client;
   gssize n = recv(from, buffer, sizeof buffer, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR))
     return TRUE;
   if (n <= 0)
     return FALSE;
+  if (pair->hushed)
+    return TRUE;
+  if (!from_client && pair->answer)
+    return answer_instead(p, pair);
+  if (from_client && p->answer_times > 0 && memmem(buffer, n, p->answer_text, strlen(p->answer_text))) {
+    p->answer_times--;
+    pair->answer = p->answer;
+  }
   if (!from_client && pair->losing) {
     p->lost_n++;
     return FALSE;
@@ -158,6 +198,7 @@ void qv_test_proxy_free(QvTestProxy *p)
   g_free(p->path);
   g_free(p->target);
   g_free(p->lose_text);
+  g_free(p->answer_text);
   g_free(p);
 }
 
@@ -179,6 +220,24 @@ guint qv_test_proxy_lost_n(QvTestProxy *p)
 {
   g_mutex_lock(&p->mutex);
   guint n = p->lost_n;
+  g_mutex_unlock(&p->mutex);
+  return n;
+}
+
+void qv_test_proxy_answer(QvTestProxy *p, const char *text, const QvTestAnswer *answer, guint times)
+{
+  g_mutex_lock(&p->mutex);
+  g_free(p->answer_text);
+  p->answer_text = g_strdup(text);
+  p->answer = answer;
+  p->answer_times = times;
+  g_mutex_unlock(&p->mutex);
+}
+
+guint qv_test_proxy_answered_n(QvTestProxy *p)
+{
+  g_mutex_lock(&p->mutex);
+  guint n = p->answered_n;
   g_mutex_unlock(&p->mutex);
   return n;
 }

@@ -1,11 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A relay between a client and a Valkey socket, in a thread, that misbehaves on
- * demand: loses replies, goes silent without closing, refuses connections. */
+ * demand: loses replies, goes silent without closing, refuses connections, answers in the server's place. The server is
+ * real: whatever the relay is not told to spoil is the same scenario without harm. */
 #pragma once
 
 #include <glib.h>
 
 typedef struct QvTestProxy QvTestProxy;
+
+typedef enum {
+  QV_TEST_AFTER_GO_ON,   /* as if nothing had been */
+  QV_TEST_AFTER_HANG_UP, /* both sides are closed */
+  QV_TEST_AFTER_HUSH,    /* open, and not a byte more either way */
+} QvTestAfter;
+
+typedef struct {
+  const char *name;
+  const char *bytes; /* sent in place of the server's answer */
+  gsize bytes_n;     /* 0: up to the NUL */
+  const char *again; /* and then this, again_n times (NULL: nothing); stops when the client hangs up */
+  guint64 again_n;
+  QvTestAfter after;
+  const char *said; /* a part of what the client must say of it; NULL: it may go unnoticed */
+} QvTestAnswer;
 
 /* Listens on `<dir>/proxy.sock` and connects to `target` (a unix socket). */
 QvTestProxy *qv_test_proxy_start(const char *dir, const char *target);
@@ -17,6 +34,10 @@ const char *qv_test_proxy_socket(const QvTestProxy *proxy); /* borrowed */
  * sides are closed. times 0: off. */
 void qv_test_proxy_lose_reply_to(QvTestProxy *proxy, const char *text, guint times);
 guint qv_test_proxy_lost_n(QvTestProxy *proxy); /* replies thrown away so far */
+/* The next `times` times that a client's bytes hold `text`: they reach the server, whose answer is thrown away, and
+ * ANSWER (borrowed) is sent in its place. */
+void qv_test_proxy_answer(QvTestProxy *proxy, const char *text, const QvTestAnswer *answer, guint times);
+guint qv_test_proxy_answered_n(QvTestProxy *proxy); /* since it began */
 /* Silent: everything stays open, no byte moves, connections are accepted and left alone. */
 void qv_test_proxy_freeze(QvTestProxy *proxy, gboolean frozen);
 /* Closes all connections that there are. */

@@ -45,6 +45,8 @@ static void on_state(QvWorker *worker, const GError *why, gpointer user)
   t->states_n++;
   g_free(t->trouble);
   t->trouble = why ? g_strdup(why->message) : NULL;
+  if (why && !t->first_trouble)
+    t->first_trouble = g_strdup(why->message);
   g_test_message("worker state: %s", t->trouble ? t->trouble : "fine");
 }
 
@@ -63,6 +65,7 @@ void test_worker_free(TestWorker *t)
   qv_worker_free(t->worker);
   g_ptr_array_unref(t->jobs);
   g_free(t->trouble);
+  g_free(t->first_trouble);
   g_free(t);
 }
 

@@ -23,6 +23,7 @@ typedef struct {
   guint fetched_n, lost_n, cancels_n, states_n;
   QvFetchedJob *lost; /* the last one */
   char *trouble;      /* the last error, NULL: none or over */
+  char *first_trouble;
   gboolean drained;
 } TestWorker;
 

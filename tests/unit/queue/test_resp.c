@@ -71,6 +71,22 @@ static const struct {
   { "HTTP/1.1 400 Bad Request\r\n", "{bad}" },
   { "*1048577\r\n", "{bad}" },
   { "*2147483647\r\n", "{bad}" },
+  { "*-2\r\n", "{bad}" },
+  { "$536870912\r\n", "{bad}" },
+  { "$9223372036854775807\r\n", "{bad}" },
+  { "$18446744073709551616\r\n", "{bad}" },
+  { "$-2\r\n", "{bad}" },
+  { ":9223372036854775807\r\n:-9223372036854775808\r\n", "9223372036854775807;-9223372036854775808;" },
+  { ":9223372036854775808\r\n", "{bad}" },
+  { ":one\r\n", "{bad}" },
+  { ">1\r\n+a\r\n", "{bad}" },
+  { "%1\r\n+a\r\n+b\r\n", "{bad}" },
+  { "~1\r\n+a\r\n", "{bad}" },
+  { ",1.5\r\n", "{bad}" },
+  { "#t\r\n", "{bad}" },
+  { "_\r\n", "{bad}" },
+  { "(12\r\n", "{bad}" },
+  { "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n", "{bad}" },
 };
 
 static void test_cases(void)
@@ -80,6 +96,75 @@ static void test_cases(void)
       g_autofree char *got = read_in(cases[i].bytes, strlen(cases[i].bytes), n);
       g_assert_cmpstr(got, ==, cases[i].replies);
     }
+}
+
+static gint64 peak_kib(void)
+{
+  g_autofree char *text = NULL;
+  g_assert_true(g_file_get_contents("/proc/self/status", &text, NULL, NULL));
+  const char *line = strstr(text, "VmHWM:");
+  g_assert_nonnull(line);
+  return g_ascii_strtoll(line + 6 + strspn(line + 6, " \t"), NULL, 10);
+}
+
+/* A reply that never ends: it is refused, after no more than the bound, and the memory that it took has a bound too. */
+static void test_endless(void)
+{
+  static const struct {
+    const char *head, *again;
+    gsize taken_max; /* bytes, before it is refused */
+  } ENDLESS[] = {
+    { "$536870912\r\n", "x", 0 },
+    { "*1000000\r\n", "$60\r\nxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\r\n", QV_RESP_BYTES_MAX },
+    { "*1048576\r\n", "*1\r\n:1\r\n", QV_RESP_BYTES_MAX },
+    { "*1048576\r\n", "*1\r\n*0\r\n", QV_RESP_BYTES_MAX },
+    { "", "*1048576\r\n", 1 << 16 },
+    { "$90000000\r\n", "x", QV_RESP_BYTES_MAX }, /* fits: the bound is met behind it */
+    { "+", "x", QV_RESP_LINE_MAX },
+    { "-", "x", QV_RESP_LINE_MAX },
+    { ":", "1", QV_RESP_LINE_MAX },
+    { "*", "1", QV_RESP_LINE_MAX },
+    { "$", "1", 1 << 16 },
+  };
+  enum { PIECE = 1 << 16, PEAK_MAX_KIB = 3 * (QV_RESP_BYTES_MAX >> 10) };
+  for (gsize i = 0; i < G_N_ELEMENTS(ENDLESS); i++) {
+    g_autoptr(QvRespReader) reader = qv_resp_reader_new();
+    g_autoptr(GString) piece = g_string_new(NULL);
+    while (piece->len < PIECE)
+      g_string_append(piece, ENDLESS[i].again);
+    g_assert_true(qv_resp_reader_feed(reader, ENDLESS[i].head, strlen(ENDLESS[i].head), NULL));
+    gsize taken = 0;
+    g_autoptr(GError) error = NULL;
+    for (;;) {
+      QvReply *reply = NULL;
+      gboolean fine = qv_resp_reader_next(reader, &reply, &error);
+      qv_reply_free(reply);
+      if (!fine || !qv_resp_reader_feed(reader, piece->str, piece->len, &error))
+        break;
+      taken += piece->len;
+      g_assert_cmpuint(taken, <=, ENDLESS[i].taken_max + 2 * PIECE);
+    }
+    g_assert_error(error, QV_ERROR, QV_ERROR_FORMAT);
+  }
+#if !defined(__SANITIZE_ADDRESS__)
+  if (g_getenv("LD_PRELOAD") == NULL) /* valgrind's memory is not ours */
+    g_assert_cmpint(peak_kib(), <, PEAK_MAX_KIB);
+#endif
+  g_test_message("peak %" G_GINT64_FORMAT " KiB", peak_kib());
+}
+
+/* A peer's words go to logs and terminals: cut, and without what could do something there. */
+static void test_error_text(void)
+{
+  g_autofree char *text = g_strdup("ERR \x1b[2J\a\n\xff");
+  QvReply reply = { .type = QV_REPLY_ERROR, .text = text, .len = strlen(text) };
+  g_autoptr(GError) error = NULL, long_error = NULL;
+  g_assert_false(qv_reply_check(&reply, &error));
+  g_assert_cmpstr(error->message, ==, "Valkey answered: ERR \\x1b[2J\\x07\\n\\ufffd");
+  g_autofree char *many = g_strnfill(4 << 20, 'x');
+  QvReply long_reply = { .type = QV_REPLY_ERROR, .text = many, .len = strlen(many) };
+  g_assert_false(qv_reply_check(&long_reply, &long_error));
+  g_assert_cmpuint(strlen(long_error->message), <, 600);
 }
 
 static void test_errors(void)
@@ -140,7 +225,9 @@ int main(int argc, char **argv)
 {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/queue/resp/cases", test_cases);
+  g_test_add_func("/queue/resp/endless", test_endless);
   g_test_add_func("/queue/resp/errors", test_errors);
+  g_test_add_func("/queue/resp/error-text", test_error_text);
   g_test_add_func("/queue/resp/format", test_format);
   g_test_add_func("/queue/resp/getters", test_getters);
   return g_test_run();
