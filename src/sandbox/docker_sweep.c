@@ -117,7 +117,7 @@ static void sweep_one(QvDockerBackend *docker, const json_t *list, const char *i
 {
   gboolean busy;
   g_autoptr(GError) problem = NULL;
-  QV_AUTOFD int lock = qv_run_folder_lock(docker->runs_dir, id, &busy, &problem);
+  G_GNUC_UNUSED QV_AUTOFD int lock = qv_run_folder_lock(docker->runs_dir, id, &busy, &problem);
   if (busy) {
     report->busy++;
     return;

@@ -140,7 +140,7 @@ static void sweep_one(QvRunscBackend *runsc, const char *id, QvSweepReport *repo
 {
   gboolean busy;
   g_autoptr(GError) problem = NULL;
-  QV_AUTOFD int lock = qv_run_folder_lock(runsc->runs_dir, id, &busy, &problem);
+  G_GNUC_UNUSED QV_AUTOFD int lock = qv_run_folder_lock(runsc->runs_dir, id, &busy, &problem);
   if (busy) {
     report->busy++;
     return;
