@@ -19,43 +19,32 @@
 #include "runner/ipc.h"
 #include "runner/unpack.h"
 #include "runner/unpack_filter.h"
-
-static const guint8 stream_key[QV_STREAM_KEY_BYTES] = {1, 2, 3};
+#include "unpack_process.h"
 
 /* ---- a stream as an entry writes it */
-
-static void add_member(GByteArray *out, const char *path, const char *text)
-{
-  guint8 header[QV_TAR_HEADER_BYTES_MAX];
-  gsize n, size = strlen(text);
-  g_assert_cmpint(qv_tar_header(path, size, FALSE, header, &n), ==, QV_TAR_OK);
-  g_byte_array_append(out, header, n);
-  g_byte_array_append(out, (const guint8 *)text, size);
-  g_byte_array_append(out, qv_tar_zeros, qv_tar_padding(size));
-}
 
 static GByteArray *stream_with(const char *live)
 {
   GByteArray *out = g_byte_array_new();
   if (live != NULL)
-    add_member(out, "live/0.0", live);
-  add_member(out, "steps/0.json",
+    unpack_add_member(out, "live/0.0", live);
+  unpack_add_member(out, "steps/0.json",
              "{\"durationMs\":5,\"exitCode\":0,\"logTotalBytes\":6,\"logTruncated\":false,\"name\":\"step\",\"signal\":null,"
              "\"startedMs\":1,\"timedOut\":false}");
-  add_member(out, "logs/0.log", "hello\n");
-  add_member(out, "artefacts/out.bin", "an artefact");
+  unpack_add_member(out, "logs/0.log", "hello\n");
+  unpack_add_member(out, "artefacts/out.bin", "an artefact");
   const char *bare = "{\"artefactsDropped\":0,\"code\":null,\"forkFailed\":false,\"status\":\"done\",\"v\":1}";
   QvHmacSha256 hmac;
   guint8 mac[QV_SHA256_BYTES];
   char mac_text[QV_BASE64_LEN(QV_SHA256_BYTES) + 1];
-  qv_hmac_sha256_init(&hmac, stream_key, sizeof stream_key);
+  qv_hmac_sha256_init(&hmac, unpack_stream_key, sizeof unpack_stream_key);
   qv_hmac_sha256_update(&hmac, out->data, out->len);
   qv_hmac_sha256_update(&hmac, bare, strlen(bare));
   qv_hmac_sha256_final(&hmac, mac);
   qv_base64_encode(mac, sizeof mac, mac_text);
   g_autofree char *text = g_strdup_printf(
     "{\"artefactsDropped\":0,\"code\":null,\"forkFailed\":false,\"mac\":\"%s\",\"status\":\"done\",\"v\":1}", mac_text);
-  add_member(out, "exit.json", text);
+  unpack_add_member(out, "exit.json", text);
   g_byte_array_append(out, qv_tar_zeros, QV_TAR_END_BYTES);
   return out;
 }
@@ -65,116 +54,25 @@ static GByteArray *good_stream(void)
   return stream_with(NULL);
 }
 
-/* ---- the process */
-
-typedef struct {
-  GPid pid;
-  int guest, frames; /* our ends */
-} Process;
-
-static Process start_with(gboolean live)
-{
-  static const char *const names[] = {"step"}, *const globs[] = {"*.bin", NULL};
-  static const gboolean goes_on[] = {FALSE};
-  QvEntryOutputSpec spec = {.stream_key = stream_key,
-                            .step_names = names,
-                            .continue_on_failure = goes_on,
-                            .steps_n = 1,
-                            .log_bytes = 65536,
-                            .artefact_bytes = 1048576,
-                            .artefact_count = 4,
-                            .artefact_globs = globs,
-                            .live = live};
-  int config[2], frames[2], guest[2];
-  g_assert_true(qv_fd_pipe(config, NULL) && qv_fd_pipe(frames, NULL) && qv_fd_socketpair(guest, NULL));
-  g_autofree char *program = g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "src", "runner", "quavon-sandbox-runner",
-                                              NULL);
-  const char *argv[] = {program, "--role", "unpack", NULL};
-  const int source[] = {config[0], frames[1], guest[1]}, target[] = {3, 4, 5};
-  Process process = {.guest = guest[0], .frames = frames[0]};
-  g_autoptr(GError) error = NULL;
-  g_spawn_async_with_pipes_and_fds(NULL, argv, NULL, G_SPAWN_DO_NOT_REAP_CHILD, NULL, NULL, -1, -1, -1, source, target, 3,
-                                   &process.pid, NULL, NULL, NULL, &error);
-  g_assert_no_error(error);
-  gsize n;
-  g_autofree char *text = qv_unpack_config_format(&spec, &n);
-  guint8 header[QV_IPC_HEADER_BYTES];
-  qv_ipc_header(QV_IPC_CONFIG, n, header);
-  g_assert_true(qv_fd_write_all(config[1], "config", header, sizeof header, NULL));
-  g_assert_true(qv_fd_write_all(config[1], "config", text, n, NULL));
-  close(config[0]);
-  close(config[1]);
-  close(frames[1]);
-  close(guest[1]);
-  return process;
-}
-
-static Process start(void)
-{
-  return start_with(FALSE);
-}
-
-typedef struct {
-  int verdict; /* -1: none */
-  gsize payload_bytes;
-  guint progress;
-  guint32 progress_last;
-  char *report;
-  GString *live; /* NULL: none */
-} Outcome;
-
-/* Reads all frames and reaps: the process must have ended by itself. */
-static Outcome finish(Process *process)
-{
-  Outcome outcome = {.verdict = -1};
-  g_autoptr(QvIpcReader) reader = qv_ipc_reader_new(QV_IPC_FROM_UNPACK);
-  guint8 bytes[4096];
-  ssize_t got;
-  while ((got = read(process->frames, bytes, sizeof bytes)) > 0) {
-    QvIpcType type;
-    const guint8 *payload;
-    gsize n;
-    g_assert_true(qv_ipc_reader_feed(reader, bytes, got, NULL));
-    while (qv_ipc_reader_next(reader, &type, &payload, &n)) {
-      if (type == QV_IPC_VERDICT)
-        outcome.verdict = qv_ipc_u32(payload);
-      else if (type == QV_IPC_PAYLOAD)
-        outcome.payload_bytes += n;
-      else if (type == QV_IPC_PROGRESS)
-        outcome.progress++, outcome.progress_last = qv_ipc_u32(payload);
-      else if (type == QV_IPC_LIVE) {
-        outcome.live = outcome.live != NULL ? outcome.live : g_string_new(NULL);
-        g_string_append_printf(outcome.live, "%u:%.*s;", qv_ipc_u32(payload), (int)n - 4, (const char *)payload + 4);
-      } else if (type == QV_IPC_REPORT)
-        outcome.report = g_strndup((const char *)payload, n);
-    }
-  }
-  int status;
-  g_assert_cmpint(waitpid(process->pid, &status, 0), ==, process->pid);
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    g_error("the unpack process ended with wait status %x", status);
-  close(process->guest);
-  close(process->frames);
-  return outcome;
-}
+/* ---- runs */
 
 /* What is refused early is no longer read: EPIPE is fine. */
-static Outcome run(const guint8 *bytes, gsize n, gsize portion)
+static UnpackOutcome run(const guint8 *bytes, gsize n, gsize portion)
 {
-  Process process = start();
+  UnpackProcess process = unpack_start(FALSE, FALSE);
   for (gsize at = 0; at < n; at += portion) {
     if (!qv_fd_write_all(process.guest, "guest", bytes + at, MIN(portion, n - at), NULL))
       break;
   }
   shutdown(process.guest, SHUT_WR);
-  return finish(&process);
+  return unpack_finish(&process);
 }
 
 static void test_complete(void)
 {
   g_autoptr(GByteArray) stream = good_stream();
   for (int i = 0; i < 2; i++) {
-    Outcome outcome = run(stream->data, stream->len, i == 0 ? stream->len : 1);
+    UnpackOutcome outcome = run(stream->data, stream->len, i == 0 ? stream->len : 1);
     g_assert_cmpint(outcome.verdict, ==, QV_UNPACK_COMPLETE);
     g_assert_cmpuint(outcome.payload_bytes, >, 0);
     g_assert_cmpuint(outcome.progress, ==, 2);
@@ -191,10 +89,10 @@ static void test_live(void)
 {
   g_autoptr(GByteArray) stream = stream_with("so\033far");
   for (int asked = 0; asked < 2; asked++) {
-    Process process = start_with(asked);
+    UnpackProcess process = unpack_start(asked, FALSE);
     qv_fd_write_all(process.guest, "guest", stream->data, stream->len, NULL);
     shutdown(process.guest, SHUT_WR);
-    Outcome outcome = finish(&process);
+    UnpackOutcome outcome = unpack_finish(&process);
     g_assert_cmpint(outcome.verdict, ==, asked ? QV_UNPACK_COMPLETE : QV_UNPACK_BAD);
     g_assert_cmpstr(asked ? outcome.live->str : NULL, ==, asked ? "0:so\033far;" : NULL);
     g_assert_cmpuint(outcome.progress, ==, asked ? 2 : 0);
@@ -206,7 +104,7 @@ static void test_live(void)
 
 static void test_filtered(void)
 {
-  Process process = start();
+  UnpackProcess process = unpack_start(FALSE, FALSE);
   g_autofree char *path = g_strdup_printf("/proc/%d/status", process.pid);
   gboolean filtered = FALSE;
   for (int tries = 0; tries < 6000 && !filtered; tries++) {
@@ -217,7 +115,7 @@ static void test_filtered(void)
   }
   g_assert_true(filtered);
   shutdown(process.guest, SHUT_WR);
-  Outcome outcome = finish(&process);
+  UnpackOutcome outcome = unpack_finish(&process);
   g_assert_cmpint(outcome.verdict, ==, QV_UNPACK_CUT);
 }
 
@@ -225,12 +123,12 @@ static void test_cut(void)
 {
   g_autoptr(GByteArray) stream = good_stream();
   for (gsize n = 0; n < stream->len; n += 511) {
-    Outcome outcome = run(stream->data, n, 4096);
+    UnpackOutcome outcome = run(stream->data, n, 4096);
     g_assert_cmpint(outcome.verdict, ==, QV_UNPACK_CUT);
     g_assert_null(outcome.report);
   }
   g_byte_array_append(stream, (const guint8 *)"x", 1);
-  Outcome outcome = run(stream->data, stream->len, stream->len);
+  UnpackOutcome outcome = run(stream->data, stream->len, stream->len);
   g_assert_cmpint(outcome.verdict, ==, QV_UNPACK_BAD);
 }
 
@@ -239,7 +137,7 @@ static void test_altered(void)
   g_autoptr(GByteArray) stream = good_stream();
   for (gsize at = 0; at < stream->len; at += 97) {
     stream->data[at] ^= 1;
-    Outcome outcome = run(stream->data, stream->len, 4096);
+    UnpackOutcome outcome = run(stream->data, stream->len, 4096);
     g_assert_cmpint(outcome.verdict, !=, QV_UNPACK_COMPLETE);
     g_assert_cmpint(outcome.verdict, !=, -1);
     stream->data[at] ^= 1;
@@ -253,7 +151,7 @@ static void test_noise(void)
   for (int round = 0; round < 10; round++) {
     for (gsize i = 0; i < 100000; i++)
       noise[i] = g_rand_int(rand);
-    Outcome outcome = run(noise, 100000, 4096);
+    UnpackOutcome outcome = run(noise, 100000, 4096);
     g_assert_cmpint(outcome.verdict, ==, QV_UNPACK_BAD);
   }
 }
@@ -364,7 +262,7 @@ static void test_holds_nothing(void)
     g_test_skip("needs root");
     return;
   }
-  Process process = start();
+  UnpackProcess process = unpack_start(FALSE, FALSE);
   gint64 end = g_get_monotonic_time() + 60 * G_USEC_PER_SEC;
   for (;;) {
     g_autofree char *seccomp = status_line(process.pid, "Seccomp");
@@ -386,7 +284,7 @@ static void test_holds_nothing(void)
   while ((name = g_dir_read_name(folder)) != NULL)
     g_assert_cmpint(g_ascii_strtoll(name, NULL, 10), <=, QV_UNPACK_GUEST_FD);
   shutdown(process.guest, SHUT_RDWR);
-  Outcome outcome = finish(&process);
+  UnpackOutcome outcome = unpack_finish(&process);
   g_assert_cmpint(outcome.verdict, ==, QV_UNPACK_CUT);
 }
 
