@@ -2,10 +2,10 @@
 /* Snapshots in, artefacts out. */
 #include <string.h>
 
-#include "format/gzip.h"
-#include "format/tar.h"
+#include "base/limits.h"
 #include "harness.h"
 #include "scenarios.h"
+#include "support/zeros.h"
 
 static void test_deletes_and_overlay(void)
 {
@@ -48,28 +48,6 @@ static void check_refused(const GByteArray *bytes, gsize base_n, gsize over_n, g
   g_assert_cmpstr(outcome_code(outcome), ==, code);
 }
 
-static void append(void *user, const guint8 *bytes, gsize n)
-{
-  g_byte_array_append(user, bytes, (guint)n);
-}
-
-/* One file of SIZE zeros. */
-static GByteArray *zeros_new(guint64 size)
-{
-  uint8_t header[QV_TAR_HEADER_BYTES_MAX];
-  size_t n;
-  g_assert_cmpint(qv_tar_header("big", size, FALSE, header, &n), ==, QV_TAR_OK);
-  GByteArray *blob = g_byte_array_new();
-  g_autoptr(QvGzipWriter) writer = qv_gzip_writer_new(append, blob);
-  qv_gzip_writer_add(writer, header, n);
-  for (guint64 left = size + qv_tar_padding(size) + QV_TAR_END_BYTES; left > 0; left -= n) {
-    n = MIN(left, QV_TAR_END_BYTES);
-    qv_gzip_writer_add(writer, qv_tar_zeros, n);
-  }
-  qv_gzip_writer_finish(writer);
-  return blob;
-}
-
 static void test_refused(void)
 {
   HARNESS_OR_SKIP();
@@ -101,7 +79,7 @@ static void test_refused(void)
   check_refused(bytes, two->len, one->len, 0, "snapshot_refused");
   /* Were the header believed, this would fill the work folder and be "disk". */
   g_test_message("a file of one byte more than a file may have");
-  g_autoptr(GByteArray) big = zeros_new((guint64)QV_SNAPSHOT_FILE_BYTES_MAX + 1);
+  g_autoptr(GByteArray) big = g_bytes_unref_to_array(qv_test_zeros((guint64)QV_SNAPSHOT_FILE_BYTES_MAX + 1));
   check_refused(big, big->len, 0, 0, "snapshot_refused");
 }
 

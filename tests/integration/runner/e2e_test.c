@@ -8,9 +8,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "format/gzip.h"
-#include "format/tar.h"
 #include "protocol/cancel.h"
+#include "support/zeros.h"
 #include "world.h"
 
 static World *world;
@@ -307,28 +306,6 @@ static void test_blob_corrupt(void)
   world_expect_clean(world);
 }
 
-static void append(void *user, const guint8 *bytes, gsize n)
-{
-  g_byte_array_append(user, bytes, (guint)n);
-}
-
-/* A gzip of one file of SIZE zeros. */
-static GBytes *zeros(guint64 size)
-{
-  guint8 header[QV_TAR_HEADER_BYTES_MAX];
-  gsize n;
-  g_assert_cmpint(qv_tar_header("big", size, FALSE, header, &n), ==, QV_TAR_OK);
-  GByteArray *out = g_byte_array_new();
-  g_autoptr(QvGzipWriter) writer = qv_gzip_writer_new(append, out);
-  qv_gzip_writer_add(writer, header, n);
-  for (guint64 left = size + qv_tar_padding(size) + QV_TAR_END_BYTES; left > 0; left -= n) {
-    n = MIN(left, QV_TAR_END_BYTES);
-    qv_gzip_writer_add(writer, qv_tar_zeros, n);
-  }
-  qv_gzip_writer_finish(writer);
-  return g_byte_array_free_to_bytes(out);
-}
-
 static void test_snapshot_refused(void)
 {
   g_autoptr(QvJob) garbage = world_job(world, "true");
@@ -344,7 +321,7 @@ static void test_snapshot_refused(void)
 
   /* One byte more than a file may have: refused by its header, not when the disk is full. */
   g_autoptr(QvJob) large = world_job(world, "true");
-  g_autoptr(GBytes) big = zeros((guint64)QV_SNAPSHOT_FILE_BYTES_MAX + 1);
+  g_autoptr(GBytes) big = qv_test_zeros((guint64)QV_SNAPSHOT_FILE_BYTES_MAX + 1);
   world_put_base(world, large, big);
   world_expect(world, large, "snapshot_refused");
   expect_script("cat hello.txt", NULL);
