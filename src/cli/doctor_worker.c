@@ -128,26 +128,13 @@ void qv_doctor_valkey_info(GPtrArray *findings, const char *info, gint64 waiting
                  (ABS(ahead_ms) + 500) / 1000, ahead_ms >= 0 ? "ahead of" : "behind");
 }
 
-typedef struct {
-  QvCall call;
-  gint64 count;
-} CountCall;
-
-static void on_count(gint64 count, const GError *error, gpointer user)
-{
-  CountCall *counted = user;
-  counted->count = count;
-  qv_call_finish(&counted->call, error);
-}
-
 void qv_doctor_valkey(GPtrArray *findings, QuavonClient *client, gint64 running_max)
 {
   g_autoptr(QvSessionScope) scope G_GNUC_UNUSED = qv_session_enter(client);
   g_autoptr(GError) error = NULL;
   TextCall info = { 0 };
-  CountCall counted = { 0 };
-  qv_producer_count(client->producer, on_count, &counted);
-  gboolean answered = qv_session_wait(client, &counted.call, &error);
+  gint64 count = 0;
+  gboolean answered = qv_session_count(client, &count, &error);
   gint64 asked_ms = qv_clock_mono_ms();
   if (answered) {
     qv_conn_sendl(client->conn, QV_SEND_AGAIN, QV_CALL_DEADLINE_MS, on_text, &info, "INFO", NULL);
@@ -160,6 +147,6 @@ void qv_doctor_valkey(GPtrArray *findings, QuavonClient *client, gint64 running_
     qv_finding_remedy(findings, "our user needs the command INFO: load deploy/valkey/users.acl");
     return;
   }
-  qv_doctor_valkey_info(findings, text, counted.count, running_max, client->config->max_blob_mib, qv_clock_unix_ms(),
+  qv_doctor_valkey_info(findings, text, count, running_max, client->config->max_blob_mib, qv_clock_unix_ms(),
                         qv_clock_mono_ms() - asked_ms);
 }

@@ -117,9 +117,26 @@ gboolean qv_session_reload_keys(QuavonClient *client)
   return TRUE;
 }
 
+typedef struct {
+  QvCall call;
+  gint64 count;
+} CountCall;
+
 static void on_count(gint64 count, const GError *error, gpointer user)
 {
-  qv_call_finish(user, error);
+  CountCall *counted = user;
+  counted->count = count;
+  qv_call_finish(&counted->call, error);
+}
+
+gboolean qv_session_count(QuavonClient *client, gint64 *count, GError **error)
+{
+  CountCall counted = { 0 };
+  qv_producer_count(client->producer, on_count, &counted);
+  if (!qv_session_wait(client, &counted.call, error))
+    return FALSE;
+  *count = counted.count;
+  return TRUE;
 }
 
 /* Whether the server is there and lets us in: the first question is one that every submit asks. */
@@ -127,10 +144,9 @@ static gboolean session_connect(QuavonClient *client, GError **error)
 {
   client->conn = qv_conn_new(client->address, "quavon");
   client->producer = qv_producer_new(client->conn, client->prefix, QV_CALL_DEADLINE_MS);
-  QvCall call = { 0 };
+  gint64 count;
   qv_conn_set_fail_fast(client->conn, TRUE);
-  qv_producer_count(client->producer, on_count, &call);
-  gboolean ok = qv_session_wait(client, &call, error);
+  gboolean ok = qv_session_count(client, &count, error);
   qv_conn_set_fail_fast(client->conn, FALSE);
   if (!ok)
     g_prefix_error(error, "Valkey at %s: ", qv_address_display(client->address));

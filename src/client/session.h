@@ -63,6 +63,9 @@ gboolean qv_session_wait(QuavonClient *client, QvCall *call, GError **error);
 void qv_call_done(const GError *error, gpointer call);
 void qv_call_finish(QvCall *call, const GError *error);
 
+/* How many jobs wait, as qv_producer_count counts them. */
+gboolean qv_session_count(QuavonClient *client, gint64 *count, GError **error);
+
 /* Reads the key files again where they have changed. TRUE: there are other keys now. Bad files change nothing. */
 gboolean qv_session_reload_keys(QuavonClient *client);
 

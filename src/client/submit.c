@@ -58,18 +58,6 @@ static QvSnapshot *pack(Reporter *reporter, const QuavonJob *description, GError
   return g_steal_pointer(&snapshot);
 }
 
-typedef struct {
-  QvCall call;
-  gint64 count;
-} CountCall;
-
-static void on_count(gint64 count, const GError *error, gpointer user)
-{
-  CountCall *counted = user;
-  counted->count = count;
-  qv_call_finish(&counted->call, error);
-}
-
 /* Chunks on their way to Valkey. */
 typedef struct {
   Reporter *reporter;
@@ -272,16 +260,15 @@ static gboolean rehearse(QuavonClient *client, QvJob *job, GError **error)
 /* Refuses where as many jobs wait as may. */
 static gboolean check_queue(QuavonClient *client, QuavonErrorCode *code, GError **error)
 {
-  CountCall counted = { 0 };
-  qv_producer_count(client->producer, on_count, &counted);
-  if (!qv_session_wait(client, &counted.call, error))
+  gint64 count;
+  if (!qv_session_count(client, &count, error))
     return FALSE;
-  if (counted.count < client->config->max_waiting)
+  if (count < client->config->max_waiting)
     return TRUE;
   *code = QUAVON_ERROR_QUEUE_FULL;
   g_set_error(error, QV_ERROR, QV_ERROR_LIMIT,
               "queue_full: %" G_GINT64_FORMAT " jobs wait (QUAVON_SANDBOX_MAX_WAITING=%" G_GINT64_FORMAT ")",
-              counted.count, client->config->max_waiting);
+              count, client->config->max_waiting);
   return FALSE;
 }
 
