@@ -202,13 +202,9 @@ int qv_verb_doctor(int argc, char **argv)
     qv_usage("doctor", "it takes options alone");
     return EXIT_COULD_NOT_RUN;
   }
-  g_autoptr(GError) error = NULL;
-  g_auto(GStrv) environment = g_get_environ();
-  g_autoptr(QvConfig) config = qv_config_load((const char *const *)environment, &error);
-  if (config == NULL) {
-    qv_complain("%s", error->message);
+  g_autoptr(QvConfig) config = qv_verb_config();
+  if (config == NULL)
     return EXIT_COULD_NOT_RUN;
-  }
   qv_interrupt_watch();
   g_autoptr(GPtrArray) findings = qv_findings_new();
   gboolean finished = examine(findings, config, smoke, json);

@@ -169,13 +169,9 @@ int qv_verb_images(int argc, char **argv)
   int status = QV_CLI_OK;
   if (!qv_options_parse("images", NULL, &argc, &argv, &status))
     return status;
-  g_autoptr(GError) error = NULL;
-  g_auto(GStrv) environment = g_get_environ();
-  g_autoptr(QvConfig) config = qv_config_load((const char *const *)environment, &error);
-  if (config == NULL) {
-    qv_complain("%s", error->message);
+  g_autoptr(QvConfig) config = qv_verb_config();
+  if (config == NULL)
     return QV_CLI_CONFIG;
-  }
   g_autofree char *lock_file = qv_config_images_file(config);
   for (guint i = 0; argc > 1 && i < G_N_ELEMENTS(actions); i++) {
     if (strcmp(argv[1], actions[i].name) == 0)

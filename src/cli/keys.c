@@ -165,11 +165,11 @@ int qv_verb_keys(int argc, char **argv)
   gint64 patience_ms = timeout != NULL ? qv_parse_duration_ms(timeout) : PATIENCE_MS;
   if (!rotate || argc > 1 || patience_ms < 0)
     return qv_usage("keys", "the form is: keys rotate prepare|switch|finish [--now] [--timeout=5m]");
-  g_autoptr(GError) error = NULL;
-  g_auto(GStrv) environment = g_get_environ();
-  g_autoptr(QvConfig) config = qv_config_load((const char *const *)environment, &error);
-  if (config == NULL || config->signing_key_file == NULL) {
-    qv_complain("%s", error != NULL ? error->message : "QUAVON_SANDBOX_SIGNING_KEY_FILE is not set");
+  g_autoptr(QvConfig) config = qv_verb_config();
+  if (config == NULL)
+    return QV_CLI_CONFIG;
+  if (config->signing_key_file == NULL) {
+    qv_complain("QUAVON_SANDBOX_SIGNING_KEY_FILE is not set");
     return QV_CLI_CONFIG;
   }
   qv_interrupt_watch();

@@ -59,6 +59,16 @@ void qv_complain(const char *format, ...)
   fprintf(stderr, "quavon: %s\n", text);
 }
 
+QvConfig *qv_verb_config(void)
+{
+  g_autoptr(GError) error = NULL;
+  g_auto(GStrv) environment = g_get_environ();
+  QvConfig *config = qv_config_load((const char *const *)environment, &error);
+  if (config == NULL)
+    qv_complain("%s", error->message);
+  return config;
+}
+
 int qv_usage(const char *verb, const char *format, ...)
 {
   va_list args;

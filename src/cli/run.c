@@ -168,13 +168,9 @@ int qv_verb_run(int argc, char **argv)
   int status = QV_CLI_OK;
   if (!qv_run_options_parse(argc, argv, &options, &status))
     return status;
-  g_autoptr(GError) error = NULL;
-  g_auto(GStrv) environment = g_get_environ();
-  g_autoptr(QvConfig) config = qv_config_load((const char *const *)environment, &error);
-  if (config == NULL) {
-    qv_complain("%s", error->message);
+  g_autoptr(QvConfig) config = qv_verb_config();
+  if (config == NULL)
     return QV_CLI_CONFIG;
-  }
   if (options.output != NULL && !qv_output_check(options.output, options.force))
     return QV_CLI_USAGE;
   qv_interrupt_watch();

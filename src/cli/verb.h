@@ -4,6 +4,8 @@
 
 #include <glib.h>
 
+#include "base/config.h"
+
 typedef enum {
   QV_CLI_OK = 0,
   QV_CLI_FAILED = 1,       /* of verbs that run no command: verify found a fault */
@@ -54,6 +56,9 @@ int qv_verb_keeper(int argc, char **argv);
 
 /* "quavon: <text>" on stderr. */
 void qv_complain(const char *format, ...) G_GNUC_PRINTF(1, 2);
+
+/* What the environment configures; NULL, and said why, where it cannot be. */
+QvConfig *qv_verb_config(void);
 
 /* "12.9 MiB". (GLib's own has a space that not every locale can print.) */
 char *qv_size_text(guint64 bytes);
