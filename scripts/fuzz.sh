@@ -1,13 +1,16 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # fuzz.sh [TARGET|all] [SECONDS]: fuzzes a target of tests/fuzz (all of them by default, one after another) for SECONDS
-# each (FUZZ_SECONDS, 60) with clang's libFuzzer, ASan and UBSan.
+# each (FUZZ_SECONDS, 60) with clang's libFuzzer, ASan and UBSan, and adds executions and hours to docs/FUZZING.md.
+# fuzz.sh --minimise [TARGET|all]: into build/fuzz-minimal/TARGET the fewest inputs that reach all that is reached so far.
 #
 # Starts from tests/fuzz/corpus/TARGET and the shared vectors; what it finds new stays in build/fuzz-corpus/TARGET, a
 # crash in build/fuzz-crashes/TARGET (replay it with build/asan/tests/fuzz/replay_TARGET FILE, then make it a file of
 # the corpus). Exit status 0: no crash, no leak, no input that takes longer than 20 s.
 set -eu
 cd "$(dirname "$0")/.."
+minimise=
+if [ "${1:-}" = --minimise ]; then minimise=1; shift; fi
 target=${1:-all}
 seconds=${2:-${FUZZ_SECONDS:-60}}
 vectors=${QUAVON_VECTORS:-../shared/vectors}
@@ -33,11 +36,22 @@ for name in $names; do
   for seed in $(seeds_of "$name"); do [ -d "$vectors/$seed" ] && folders+=("$vectors/$seed"); done
   options=()
   [ -f "tests/fuzz/$name.dict" ] && options+=("-dict=tests/fuzz/$name.dict")
+  if [ -n "$minimise" ]; then
+    rm -rf "build/fuzz-minimal/$name"
+    mkdir -p "build/fuzz-minimal/$name"
+    "build/fuzz/tests/fuzz/fuzz_$name" -set_cover_merge=1 -rss_limit_mb=2048 -max_len=65536 "build/fuzz-minimal/$name" "${folders[@]}" \
+      >"build/fuzz-$name.log" 2>&1 || { failed=1; tail -n 20 "build/fuzz-$name.log"; }
+    echo "$name: $(find "${folders[@]}" -type f | wc -l) inputs, $(find "build/fuzz-minimal/$name" -type f | wc -l) are enough"
+    continue
+  fi
   echo "== fuzz $name, $seconds s"
   UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 "build/fuzz/tests/fuzz/fuzz_$name" \
     -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
     -artifact_prefix="$crashes/" "${options[@]}" "${folders[@]}" >"build/fuzz-$name.log" 2>&1 ||
     { failed=1; tail -n 40 "build/fuzz-$name.log"; }
-  grep -E '^(stat::number_of_executed_units|#.*DONE)' "build/fuzz-$name.log" || true
+  grep -aE '^(stat::number_of_executed_units|#.*DONE)' "build/fuzz-$name.log" || true
+  ran=$(sed -n 's/^stat::number_of_executed_units: *//p' "build/fuzz-$name.log" | tail -n 1)
+  took=$(sed -n 's/^Done [0-9]* runs in \([0-9]*\) second.*/\1/p' "build/fuzz-$name.log" | tail -n 1)
+  scripts/fuzz_hours.py "$name" "${ran:-0}" "${took:-0}" "$(find "$crashes" -type f | wc -l)"
 done
 exit $failed
