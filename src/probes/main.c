@@ -7,6 +7,7 @@
  *   probes forks   children until there can be no more: "probe forks ANSWER"
  *   probes burn N  two processes that compute for N ms of wall clock
  *   probes hog     touches memory until it is killed
+ *   probes reach TARGET…   what can be reached, where there is a network: reach.h
  *
  * Each probe has a process of its own, which ends with it, whatever it has done to itself. */
 #include <errno.h>
@@ -19,6 +20,7 @@
 
 #include "probes/answer.h"
 #include "probes/limits.h"
+#include "probes/reach.h"
 #include "sandbox/probe_text.h"
 
 /* Longer than any probe needs on a machine that is busy. */
@@ -93,10 +95,12 @@ int main(int argc, char **argv)
     return qv_limit_burn(argc > 2 ? atoi(argv[2]) : 0);
   if (strcmp(what, "hog") == 0)
     return qv_limit_hog();
+  if (strcmp(what, "reach") == 0)
+    return qv_reach(argv + 2, argc - 2);
   if (strcmp(what, "euid") == 0) { /* what a set-user-id copy of this program is: privilege.c */
     qv_answer_number(geteuid());
     return 0;
   }
-  fprintf(stderr, "usage: probes facts | forks | burn MS | hog\n");
+  fprintf(stderr, "usage: probes facts | forks | burn MS | hog | reach TARGET...\n");
   return 64;
 }

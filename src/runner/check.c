@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 #include "queue/conn.h"
+#include "runner/egress.h"
+#include "runner/egress_trial.h"
 #include "runner/settings.h"
 #include "sandbox/backend.h"
 
@@ -94,14 +96,25 @@ static gboolean check_memory(const QvConfig *config)
   return TRUE;
 }
 
+static gboolean check_registries(const QvConfig *config)
+{
+  g_autoptr(GError) error = NULL;
+  g_autofree char *ca_pem = NULL;
+  g_autoptr(QvRegistries) registries = qv_settings_registries(config, &error);
+  if (registries == NULL || !qv_egress_settings(config, registries, &ca_pem, &error))
+    return bad("registries", error);
+  g_autofree char *text = g_strdup_printf("%zu", (gsize)qv_registries_n(registries));
+  ok("registries", text);
+  return TRUE;
+}
+
 static gboolean check_backend(const QvConfig *config, const QvTrialImages *trial)
 {
   g_autoptr(GError) error = NULL;
-  QvPlace place = {0};
+  g_auto(QvPlace) place = {0};
   g_autoptr(QvBackend) backend = NULL;
   if (qv_settings_place(config, &place, &error))
     backend = qv_place_open(&place, &error);
-  qv_place_clear(&place);
   if (backend == NULL)
     return bad("backend", error);
   if (trial->digests == NULL) {
@@ -116,6 +129,13 @@ static gboolean check_backend(const QvConfig *config, const QvTrialImages *trial
                                           qv_backend_name(backend), version, qv_backend_platform(backend),
                                           qv_backend_cgroup(backend));
   ok("backend", text);
+  if (!qv_egress_trial(backend, trial, place.egress_proxy, &error))
+    return bad("egress", error);
+  if (place.egress_network != NULL) {
+    g_autofree char *way = g_strdup_printf("a sandbox on the network %s reached %s and nothing else", place.egress_network,
+                                           place.egress_proxy);
+    ok("egress", way);
+  }
   if (qv_settings_is_insecure(config))
     printf("warn  %-14s %s isolates no hostile code: for development alone\n", "backend", config->backend);
   return TRUE;
@@ -140,7 +160,7 @@ int qv_check_main(const QvConfig *config)
   fine &= check_images(config, &trial);
   fine &= check_memory(config);
   fine &= check_valkey(config);
-  fine &= check_backend(config, &trial);
+  fine &= check_registries(config) && check_backend(config, &trial);
   qv_trial_images_clear(&trial);
   return fine ? 0 : EXIT_FAILED;
 }

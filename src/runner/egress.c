@@ -2,6 +2,7 @@
 /* Owns the settings of egress, the folder of sockets and the folder of notes. */
 #include "runner/egress.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -28,16 +29,41 @@ gboolean qv_egress_by_network(const char *backend)
   return g_str_has_prefix(backend, "docker-");
 }
 
-static gboolean check_proxy(const QvConfig *config, GError **error)
+/* Without a resolver a sandbox cannot take a name. */
+static gboolean is_ipv4_port(const char *text)
 {
-  /* What keeps a container's network from everything but the proxy (a firewall that is looked at) is not built: no
-   * quieter fallback. */
-  if (qv_egress_by_network(config->backend)) {
+  const char *colon = strrchr(text, ':');
+  guint64 port;
+  struct in_addr address;
+  if (colon == NULL || !g_ascii_string_to_unsigned(colon + 1, 10, 1, 65535, &port, NULL))
+    return FALSE;
+  g_autofree char *host = g_strndup(text, colon - text);
+  return inet_pton(AF_INET, host, &address) == 1;
+}
+
+static gboolean check_network(const QvConfig *config, GError **error)
+{
+  const char *missing = config->egress_network == NULL ? "QUAVON_SANDBOX_EGRESS_NETWORK"
+                        : config->egress_proxy == NULL ? "QUAVON_SANDBOX_EGRESS_PROXY" : NULL;
+  if (missing != NULL) {
     g_set_error(error, QV_ERROR, QV_ERROR_POLICY,
-                "QUAVON_SANDBOX_REGISTRIES lists registries, and the backend %s gives no egress in this version: unset it, or set "
-                "QUAVON_SANDBOX_BACKEND=runsc", config->backend);
+                "%s is not set, although QUAVON_SANDBOX_REGISTRIES lists registries: with the backend %s jobs reach the proxy through "
+                "a network of the engine's; quavon-egress-network up makes it and says what to set (docs/DOCKER.md)", missing,
+                config->backend);
     return FALSE;
   }
+  if (is_ipv4_port(config->egress_proxy))
+    return TRUE;
+  g_set_error(error, QV_ERROR, QV_ERROR_FORMAT,
+              "QUAVON_SANDBOX_EGRESS_PROXY: %s is no IPv4 address with a port: with the backend %s it is the proxy's as a sandbox "
+              "sees it, which resolves no names", config->egress_proxy, config->backend);
+  return FALSE;
+}
+
+static gboolean check_proxy(const QvConfig *config, GError **error)
+{
+  if (qv_egress_by_network(config->backend))
+    return check_network(config, error);
   if (config->egress_proxy == NULL) {
     g_set_error(error, QV_ERROR, QV_ERROR_POLICY,
                 "QUAVON_SANDBOX_EGRESS_PROXY is not set, although QUAVON_SANDBOX_REGISTRIES lists registries: the address of "

@@ -15,7 +15,7 @@
 enum { QV_CA_PEM_BYTES_MAX = 512 * 1024 };
 
 /* May a runner with these settings give jobs egress? Where REGISTRIES is not empty, QUAVON_SANDBOX_EGRESS_PROXY must
- * be the address of a proxy, and the backend one that gives egress. *CA_PEM takes the text of QUAVON_SANDBOX_CA_FILE, NULL where there is none.
+ * be the address of a proxy, and a backend of networks must have one. *CA_PEM takes the text of QUAVON_SANDBOX_CA_FILE, NULL where there is none.
  * QV_ERROR_POLICY and QV_ERROR_FORMAT name the variable. */
 gboolean qv_egress_settings(const QvConfig *config, const QvRegistries *registries, char **ca_pem, GError **error);
 

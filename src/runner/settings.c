@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/limits.h"
+#include "runner/egress.h"
 #include "runner/key_file.h"
 #include "runner/state_dir.h"
 
@@ -186,6 +187,11 @@ gboolean qv_settings_place(const QvConfig *config, QvPlace *place, GError **erro
   g_autofree char *runner_id = qv_state_dir_runner_id(config->state_dir, error);
   if (runner_id == NULL)
     return FALSE;
+  g_autoptr(QvRegistries) registries = qv_settings_registries(config, error);
+  if (registries == NULL)
+    return FALSE;
+  /* Without registries no job is ever put on it, and it need not be there. */
+  gboolean networked = qv_registries_n(registries) > 0 && qv_egress_by_network(config->backend);
   *place = (QvPlace){.backend = g_strdup(config->backend),
                      .state_dir = g_strdup(config->state_dir),
                      .runner_id = g_steal_pointer(&runner_id),
@@ -195,6 +201,8 @@ gboolean qv_settings_place(const QvConfig *config, QvPlace *place, GError **erro
                      .runtime = g_strdup(config->runtime),
                      .runtime_offline = g_strdup(config->runtime_offline),
                      .docker_allow = g_strdup(config->docker_allow),
+                     .egress_network = networked ? g_strdup(config->egress_network) : NULL,
+                     .egress_proxy = networked ? g_strdup(config->egress_proxy) : NULL,
                      .engine_min = (guint)config->engine_min};
   return TRUE;
 }

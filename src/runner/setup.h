@@ -21,6 +21,7 @@
   X(runtime, "runtime")                 \
   X(runtime_offline, "runtimeOffline")  \
   X(egress_network, "egressNetwork")    \
+  X(egress_proxy, "egressProxy")        \
   X(docker_allow, "dockerAllow")
 
 typedef struct {
@@ -31,6 +32,7 @@ typedef struct {
 } QvPlace;
 
 void qv_place_clear(QvPlace *place);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(QvPlace, qv_place_clear)
 
 /* Opens the place's backend. Errors are those of qv_backend_open. */
 QvBackend *qv_place_open(const QvPlace *place, GError **error);

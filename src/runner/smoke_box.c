@@ -297,6 +297,7 @@ static gboolean start(Box *box, QvBackend *backend, const QvTrialImages *image, 
   QvSandboxRequest request = {.sandbox_id = box->job->job_id,
                               .rootfs_file = image->rootfs_file,
                               .image_digest = image->digests[0],
+                              .egress_network = box->plan->network,
                               .limits = box->plan->limits};
   box->asked_ms = qv_clock_mono_ms();
   box->sandbox = qv_backend_start(backend, &request, on_sandbox, box, error);

@@ -14,6 +14,7 @@ typedef struct {
   const char *arguments[QV_SMOKE_STEPS_MAX]; /* of the program, one string a step, words separated by a blank */
   gsize steps_n;
   QvSandboxLimits limits;
+  const char *network;   /* of the engine; NULL: none */
   gboolean expects_kill; /* by the host, of something in it */
   gboolean waits;        /* a complete run waits for the host to tell of a kill */
 } QvSmokePlan;

@@ -147,6 +147,18 @@ static gboolean on_stop(gpointer data)
 
 /* ---- reload */
 
+/* A network is tried at the start, where registries are listed: the first ones of a reload would be without that. */
+static gboolean check_tried(const Supervisor *self, const QvRegistries *registries, GError **error)
+{
+  const QvPlace *place = &self->shared.place;
+  if (place->backend == NULL || qv_registries_n(registries) == 0 || !qv_egress_by_network(place->backend) ||
+      place->egress_network != NULL)
+    return TRUE;
+  g_set_error(error, QV_ERROR, QV_ERROR_POLICY,
+              "QUAVON_SANDBOX_REGISTRIES: there were none at the start, so the network for them was not tried: start the runner anew");
+  return FALSE;
+}
+
 static gboolean load(Supervisor *self, QvTrialImages *trial, GError **error)
 {
   const QvConfig *config = self->shared.config;
@@ -157,7 +169,7 @@ static gboolean load(Supervisor *self, QvTrialImages *trial, GError **error)
   if (registries == NULL)
     return FALSE;
   g_autofree char *ca_pem = NULL;
-  if (!qv_egress_settings(config, registries, &ca_pem, error))
+  if (!qv_egress_settings(config, registries, &ca_pem, error) || !check_tried(self, registries, error))
     return FALSE;
   QvImagesLock *images = qv_settings_images(config, self->shared.image_memory, trial, error);
   if (images == NULL)

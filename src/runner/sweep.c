@@ -7,6 +7,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "runner/egress.h"
+#include "runner/egress_trial.h"
 #include "runner/setup.h"
 #include "runner/spawn.h"
 #include "sandbox/backend.h"
@@ -49,7 +50,8 @@ static int sweep(const QvSweepOrder *order)
   g_autofree char *version = NULL;
   QvBackendImages images = {.rootfs_file = order->trial.rootfs_file,
                             .digests = (const char *const *)order->trial.digests};
-  if (!qv_backend_check(backend, &images, &version, &error)) {
+  if (!qv_backend_check(backend, &images, &version, &error) ||
+      !qv_egress_trial(backend, &order->trial, order->place.egress_proxy, &error)) {
     qv_log(QV_LOG_ERROR, "backend fails its test", "backend", order->place.backend, "error", error->message, NULL);
     return QV_SWEEP_UNUSABLE;
   }

@@ -60,6 +60,23 @@ const char *qv_backend_cgroup(const QvBackend *backend)
   return backend->ops->cgroup(backend);
 }
 
+const char *qv_backend_network(const QvBackend *backend)
+{
+  return backend->ops->network != NULL ? backend->ops->network(backend) : NULL;
+}
+
+gboolean qv_backend_look_network(QvBackend *backend, QvSandboxNetwork *network, GError **error)
+{
+  *network = (QvSandboxNetwork){0};
+  return qv_backend_network(backend) != NULL && backend->ops->look_network(backend, network, error);
+}
+
+void qv_sandbox_network_clear(QvSandboxNetwork *network)
+{
+  g_strfreev(network->peers);
+  *network = (QvSandboxNetwork){0};
+}
+
 QvSandbox *qv_backend_start(QvBackend *backend, const QvSandboxRequest *request, QvSandboxFunc func, gpointer data,
                             GError **error)
 {
@@ -154,7 +171,7 @@ gboolean qv_backend_check(QvBackend *backend, const QvBackendImages *images, cha
       (ops->check_images != NULL && !ops->check_images(backend, images, error)) ||
       !try_one(backend, images, NULL, error))
     return FALSE;
-  const char *network = ops->network != NULL ? ops->network(backend) : NULL;
+  const char *network = qv_backend_network(backend);
   if (network != NULL && !try_one(backend, images, network, error))
     return FALSE;
   if (version != NULL)

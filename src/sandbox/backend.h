@@ -91,6 +91,19 @@ const char *qv_backend_cgroup(const QvBackend *backend);   /* "v1" or "v2" */
  * Runs its own main context. VERSION (may be NULL) takes runsc's version text. */
 gboolean qv_backend_check(QvBackend *backend, const QvBackendImages *images, char **version, GError **error);
 
+/* The network of sandboxes with egress as the engine has it. */
+typedef struct {
+  char gateway[16]; /* the host's IPv4 address on it */
+  char **peers;     /* IPv4 addresses of the containers that are on it now */
+} QvSandboxNetwork;
+
+/* FALSE without an error: sandboxes of this backend have no network. QV_ERROR_POLICY: it is not there, or not what it must
+ * be; with the remedy. */
+gboolean qv_backend_look_network(QvBackend *backend, QvSandboxNetwork *network, GError **error);
+const char *qv_backend_network(const QvBackend *backend); /* its name; NULL: none */
+void qv_sandbox_network_clear(QvSandboxNetwork *network);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(QvSandboxNetwork, qv_sandbox_network_clear)
+
 /* Starts a sandbox; returns at once, STARTED or EXITED follow. Limits are set
  * and read back before anything of the sandbox runs. On an error nothing is
  * left behind. */

@@ -14,6 +14,7 @@ typedef struct {
   const char *(*cgroup)(const QvBackend *backend);
   /* The network of jobs with egress, NULL: none; NULL function: never one. */
   const char *(*network)(const QvBackend *backend);
+  gboolean (*look_network)(QvBackend *backend, QvSandboxNetwork *network, GError **error); /* where there is one */
   gboolean (*version)(QvBackend *backend, char **version, GError **error);
   /* Are all images there, and what they must be? NULL: the start of one says it. */
   gboolean (*check_images)(QvBackend *backend, const QvBackendImages *images, GError **error);

@@ -81,6 +81,11 @@ static json_t *host_config_json(const QvContainerSpec *spec, const QvDockerPlan 
     "OomScoreAdj", QV_CONTAINER_OOM_SCORE_ADJ,
     "Ulimits", ulimits_json(spec, plan));
   json_object_update_new(host, limits);
+  /* Upstream servers of the engine's own resolver: none answers here. Without them it would be the host's. */
+  if (spec->egress_network != NULL) {
+    json_object_set_new(host, "Dns", json_pack("[s]", "127.0.0.1"));
+    json_object_set_new(host, "DnsSearch", json_pack("[s]", "."));
+  }
   json_object_set_new(host, "MaskedPaths", strings_json(QV_CONTAINER_MASKED_PATHS));
   json_object_set_new(host, "ReadonlyPaths", strings_json(QV_CONTAINER_READONLY_PATHS));
   return host;

@@ -187,7 +187,7 @@ static void await_loss(QvBackend *backend)
 }
 
 #define COMMON \
-  .free = backend_free, .cgroup = backend_cgroup, .network = backend_network, .version = qv_docker_version, \
+  .free = backend_free, .cgroup = backend_cgroup, .network = backend_network, .look_network = qv_docker_look_network, .version = qv_docker_version, \
   .check_images = qv_docker_check_images, .start = qv_docker_start, .sweep = qv_docker_sweep, \
   .await_loss = await_loss, .leftovers = qv_docker_leftovers, .verify = qv_docker_verify, .usage = qv_docker_usage, \
   .cut_network = qv_docker_cut_network, .kill = qv_docker_kill, .free_sandbox = qv_docker_free_sandbox

@@ -188,7 +188,7 @@ char *qv_docker_explain(const QvDockerBackend *docker, const char *runtime, cons
   else if (strstr(said, "No such image") != NULL)
     remedy = "; load its archive: docker load --input FILE";
   else if (strstr(said, "network") != NULL && strstr(said, "not found") != NULL)
-    remedy = "; QUAVON_SANDBOX_EGRESS_NETWORK names a network that the engine does not have";
+    remedy = "; QUAVON_SANDBOX_EGRESS_NETWORK names a network that the engine does not have; quavon-egress-network up makes it";
   return g_strdup_printf("%s%s", shown, remedy);
 }
 

@@ -92,6 +92,9 @@ gboolean qv_docker_cut_network(QvSandbox *sandbox, GError **error);
 /* Removes one container with all its processes; absent is success. */
 gboolean qv_docker_remove_container(QvDockerBackend *docker, const char *container, gint64 until_ms, GError **error);
 
+/* --- docker_network.c --- */
+gboolean qv_docker_look_network(QvBackend *backend, QvSandboxNetwork *network, GError **error);
+
 /* --- docker_sweep.c --- */
 gboolean qv_docker_sweep(QvBackend *backend, const char *sandbox_id, QvSweepReport *report, GError **error);
 char **qv_docker_leftovers(QvBackend *backend, const char *sandbox_id);

@@ -18,6 +18,7 @@ WANTED = {
     "quavon-sandbox-runner": ["usr/sbin/quavon-sandbox-runner", "lib/systemd/system/quavon-sandbox-runner.service",
                               "usr/share/man/man8/quavon-sandbox-runner.8.gz", "usr/sbin/quavon-sandbox-egress",
                               "lib/systemd/system/quavon-sandbox-egress.service",
+                              "usr/sbin/quavon-egress-network", "lib/systemd/system/quavon-egress-network.service",
                               "usr/share/man/man8/quavon-sandbox-egress.8.gz"],
     "libquavon0": ["usr/lib/*/libquavon.so.0"],
     "libquavon-dev": ["usr/include/quavon/quavon.h", "usr/lib/*/libquavon.a", "usr/lib/*/libquavon.so",

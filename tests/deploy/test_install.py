@@ -44,6 +44,8 @@ share/quavon/compose/compose.yaml
 share/bash-completion/completions/quavon
 lib/systemd/system/quavon-sandbox-runner.service
 lib/systemd/system/quavon-sandbox-egress.service
+lib/systemd/system/quavon-egress-network.service
+sbin/quavon-egress-network
 """.split()
 
 

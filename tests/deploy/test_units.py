@@ -13,7 +13,7 @@ import tap
 
 ROOT = pathlib.Path(os.environ["QUAVON_SOURCE_ROOT"])
 # What `systemd-analyze security` may say at most, in tenths: root's own work is what keeps the runner where it is.
-EXPOSURE_MAX = {"quavon-sandbox-runner": 54, "quavon-sandbox-egress": 14}
+EXPOSURE_MAX = {"quavon-sandbox-runner": 54, "quavon-sandbox-egress": 14, "quavon-egress-network": 20}
 
 
 def unit(name):

@@ -68,6 +68,18 @@ static void await(World *world, GPid pid, gboolean (*ready)(const char *), const
   }
 }
 
+static gboolean is_there(const char *path)
+{
+  return g_file_test(path, G_FILE_TEST_EXISTS);
+}
+
+GPid way_out_spawn(World *world, const char *const *argv, const char *ready)
+{
+  GPid pid = start(world, argv, NULL);
+  await(world, pid, is_there, ready);
+  return pid;
+}
+
 char *way_out_start_proxy(World *world, const char *registries, GPid *pid)
 {
   g_autofree char *program = g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "src", "egress", "quavon-sandbox-egress", NULL);
@@ -169,11 +181,6 @@ static const char certificates[] =
   "openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out server.crt\n"
   "cat server.crt server.key > server.pem\n";
 
-static gboolean is_there(const char *path)
-{
-  return g_file_test(path, G_FILE_TEST_EXISTS);
-}
-
 guint16 way_out_serve(World *world, const char *folder, char **ca_file, GPid *pid)
 {
   g_autofree char *complaint = NULL;
@@ -186,8 +193,7 @@ guint16 way_out_serve(World *world, const char *folder, char **ca_file, GPid *pi
   g_autofree char *pem = g_build_filename(world->dir, "server.pem", NULL);
   g_autofree char *port_file = g_build_filename(world->dir, "port", NULL);
   const char *argv[] = {"python3", "-c", server, folder, pem, port_file, NULL};
-  *pid = start(world, argv, NULL);
-  await(world, *pid, is_there, port_file);
+  *pid = way_out_spawn(world, argv, port_file);
   g_autofree char *text = NULL;
   g_assert_true(g_file_get_contents(port_file, &text, NULL, NULL));
   *ca_file = g_build_filename(world->dir, "ca.pem", NULL);

@@ -10,6 +10,8 @@
  * value of QUAVON_SANDBOX_REGISTRIES. Returns the socket's path when it listens. */
 char *way_out_start_proxy(World *world, const char *registries, GPid *pid);
 void way_out_stop(GPid pid);
+/* A program that ends with the test; returns when it has made the file READY. */
+GPid way_out_spawn(World *world, const char *const *argv, const char *ready);
 
 /* An https URL that a client of this machine uses, taken apart. */
 typedef struct {

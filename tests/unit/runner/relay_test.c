@@ -306,6 +306,7 @@ static void test_settings(Fixture *f, gconstpointer unused)
   g_autofree char *with_none = g_strconcat("QUAVON_SANDBOX_CA_FILE=", none, NULL);
 #define RUNSC "QUAVON_SANDBOX_BACKEND=runsc"
 #define PROXY "QUAVON_SANDBOX_EGRESS_PROXY="
+#define NETWORK "QUAVON_SANDBOX_EGRESS_NETWORK=net"
   expect_settings((const char *[]){RUNSC, NULL}, "", NULL);
   expect_settings((const char *[]){RUNSC, PROXY "/run/p.sock", with_ca, NULL}, "a.example", NULL);
   expect_settings((const char *[]){RUNSC, PROXY "proxy:3128", NULL}, "a.example", NULL);
@@ -313,7 +314,13 @@ static void test_settings(Fixture *f, gconstpointer unused)
   expect_settings((const char *[]){RUNSC, PROXY "proxy", NULL}, "a.example", "QUAVON_SANDBOX_EGRESS_PROXY: proxy is no address");
   expect_settings((const char *[]){RUNSC, with_none, NULL}, "", "QUAVON_SANDBOX_CA_FILE");
   expect_settings((const char *[]){RUNSC, "QUAVON_SANDBOX_CA_FILE=/nonexistent/ca", NULL}, "", "QUAVON_SANDBOX_CA_FILE");
-  expect_settings((const char *[]){PROXY "192.0.2.1:3128", NULL}, "a.example", "docker-runsc gives no egress in this version");
+  expect_settings((const char *[]){PROXY "192.0.2.1:3128", NULL}, "a.example", "QUAVON_SANDBOX_EGRESS_NETWORK is not set");
+  expect_settings((const char *[]){NETWORK, NULL}, "a.example", "QUAVON_SANDBOX_EGRESS_PROXY is not set");
+  expect_settings((const char *[]){NETWORK, PROXY "192.0.2.1:3128", NULL}, "a.example", NULL);
+  expect_settings((const char *[]){NETWORK, PROXY "proxy:3128", NULL}, "a.example", "proxy:3128 is no IPv4 address with a port");
+  expect_settings((const char *[]){NETWORK, PROXY "/run/p.sock", NULL}, "a.example", "is no IPv4 address with a port");
+  expect_settings((const char *[]){NETWORK, PROXY "[::1]:3128", NULL}, "a.example", "is no IPv4 address with a port");
+  expect_settings((const char *[]){NETWORK, PROXY "192.0.2.1:0", NULL}, "a.example", "is no IPv4 address with a port");
   expect_settings((const char *[]){PROXY "192.0.2.1:3128", NULL}, "", NULL);
 }
 

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Egress with an engine: what a runner refuses to start with, what a setup step reaches and a run step does not, and that
+ * containers, tokens and tunnels go with a job, however it ends. */
+#include <glib.h>
+#include <signal.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "engine_way.h"
+#include "fake_proxy.h"
+#include "protocol/cancel.h"
+
+#define REGISTRIES "QUAVON_SANDBOX_REGISTRIES=good.example,refused.example:8443"
+
+/* In setup: a tunnel through the forwarder to argv[1], then what argv[2] says: ping, or hold it. */
+#define DIALLER \
+  "import os, socket, sys, time\n" \
+  "port = int(os.environ['HTTP_PROXY'].rsplit(':', 1)[1])\n" \
+  "s = socket.create_connection(('127.0.0.1', port))\n" \
+  "s.sendall(b'CONNECT %s HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n' % sys.argv[1].encode())\n" \
+  "f = s.makefile('rb')\n" \
+  "print(f.readline().decode().strip(), flush=True)\n" \
+  "while f.readline().strip(): pass\n" \
+  "if sys.argv[2] == 'ping':\n" \
+  "  s.sendall(b'ping\\n'); print(f.readline().decode().strip())\n" \
+  "while sys.argv[2] == 'hold':\n" \
+  "  s.sendall(b'x'); time.sleep(0.05)\n"
+
+/* With `setup`: what but the proxy can be reached while there is a network. Without: first waits for its end, which comes
+ * when the runner has read of setup's; then not even the proxy. */
+#define PROBE \
+  "import socket, sys, time\n" \
+  "from concurrent.futures import ThreadPoolExecutor\n" \
+  "gateway, port = '10.89.213.1', 3128\n" \
+  "def tcp(target):\n" \
+  "  name, host, port = target\n" \
+  "  try:\n" \
+  "    socket.create_connection((host, port), 3).close(); return '%%s OPEN %%s %%d' %% target\n" \
+  "  except ConnectionRefusedError: return '%%s OPEN but closed %%s %%d' %% target\n" \
+  "  except OSError: return name + ' closed'\n" \
+  "def up():\n" \
+  "  try: socket.create_connection((gateway, port), 3).close(); return True\n" \
+  "  except OSError: return False\n" \
+  "def own():\n" \
+  "  s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n" \
+  "  try: s.connect((gateway, 9)); return s.getsockname()[0]\n" \
+  "  except OSError: return ''\n" \
+  "if sys.argv[1] == 'setup': print('proxy', up())\n" \
+  "else:\n" \
+  "  end = time.time() + 120\n" \
+  "  while up() and time.time() < end: time.sleep(0.1)\n" \
+  "  print(tcp(('proxy', gateway, port)))\n" \
+  "targets = [('gateway', gateway, p) for p in (22, 53, 80, 3127, 3129, 6379)]\n" \
+  "targets += [('host', host, p) for host in %s for p in (22, 443)]\n" \
+  "targets += [('neighbour', a, 1) for a in ('10.89.213.%%d' %% n for n in range(2, 7)) if a != own()]\n" \
+  "targets += [('metadata', '169.254.169.254', 80), ('registry', '192.0.2.1', 443)]\n" \
+  "with ThreadPoolExecutor(8) as pool:\n" \
+  "  for line in pool.map(tcp, targets): print(line)\n" \
+  "for name in ('good.example', 'example.com'):\n" \
+  "  try: socket.getaddrinfo(name, 443); print('name', name, 'OPEN')\n" \
+  "  except OSError: print('name closed')\n" \
+  "print('done')\n"
+
+static World *world;
+static EngineWay *way;
+static FakeProxy *proxy;
+
+#define AWAIT(condition) \
+  do { \
+    gint64 end_ = qv_clock_mono_ms() + WORLD_DEADLINE_MS; \
+    while (!(condition)) { \
+      if (qv_clock_mono_ms() > end_) \
+        g_error("%s:%d: waited in vain for: %s", __FILE__, __LINE__, #condition); \
+      g_usleep(10000); \
+    } \
+  } while (0)
+
+static void start(void)
+{
+  const char *extra[] = {REGISTRIES, NULL};
+  g_auto(GStrv) settings = engine_way_settings(way, extra);
+  world_start(world, (const char *const *)settings);
+}
+
+/* ---- the start */
+
+static void expect_refused(const char *words)
+{
+  g_autofree char *before = world_log(world);
+  start();
+  int status = world_stop(world, 0);
+  g_autofree char *after = world_log(world);
+  const char *told = after + strlen(before);
+  if (status == 0 || strstr(told, words) == NULL || strstr(told, "runner is ready") != NULL)
+    g_error("exit %d, no '%s' in: %s", status, words, told);
+}
+
+/* Each is mended again, so that the next one is the only fault. */
+#define NETWORK(more) "docker network create --internal --subnet 10.89.213.0/24 --gateway 10.89.213.1 " more " quavon-egress"
+#define RULE(rule) "nft insert rule inet quavon_egress input iifname quavon-egress " rule " accept"
+
+static const struct {
+  const char *name;
+  const char *script;
+  const char *words;
+} faults[] = {
+  {"no-network", "docker network rm quavon-egress", "quavon-egress-network up makes it"},
+  {"neighbours", "docker network rm quavon-egress; " NETWORK("-o com.docker.network.bridge.enable_ip_masquerade=false"),
+   "enable_icc is not false"},
+  {"masquerade", "docker network rm quavon-egress; " NETWORK("-o com.docker.network.bridge.enable_icc=false"),
+   "enable_ip_masquerade is not false"},
+  {"not-internal", "docker network rm quavon-egress; docker network create quavon-egress", "it is not internal"},
+  {"no-rules", "nft delete table inet quavon_egress", "reaches tcp:10.89.213.1:1 (ECONNREFUSED)"},
+  {"one-port", RULE("tcp dport 22"), "reaches tcp:10.89.213.1:22 (ECONNREFUSED)"},
+  {"names", RULE("udp dport 53"), "reaches udp:10.89.213.1:53 (ECONNREFUSED)"},
+  {"neighbour-rules", "nft flush chain inet quavon_egress forward; iptables -D FORWARD -i quavon-egress -o quavon-egress -j DROP",
+   "reaches tcp:10.89.213.2:1 (ECONNREFUSED)"},
+  {"another-firewall", "nft insert rule inet quavon_egress input iifname quavon-egress drop", "does not reach the proxy"},
+};
+
+static void test_fault(gconstpointer data)
+{
+  gsize i = GPOINTER_TO_SIZE(data);
+  engine_way_inside(way, faults[i].script);
+  engine_way_relay(way, strstr(faults[i].script, "network rm") == NULL ? fake_proxy_path(proxy) : NULL);
+  expect_refused(faults[i].words);
+  engine_way_relay(way, NULL);
+  engine_way_network(way, "down");
+  engine_way_network(way, "up");
+  engine_way_expect_clean(way);
+}
+
+static void test_no_proxy(void)
+{
+  expect_refused("nobody listens there; start quavon-sandbox-egress");
+}
+
+/* ---- jobs; the runner runs */
+
+/* SETUP is a shell script that has the dialler as `dial HOST:PORT WHAT`. */
+static QvJob *egress_job(const char *setup, const char *run)
+{
+  QvJob *job = world_job(world, run);
+  engine_way_adopt(way, job);
+  g_autofree char *out = NULL;
+  g_assert_true(g_spawn_command_line_sync("hostname -I", &out, NULL, NULL, NULL));
+  g_auto(GStrv) words = g_strsplit(g_strstrip(out), " ", -1);
+  g_autofree char *joined = g_strjoinv("','", words);
+  g_autofree char *hosts = *joined != '\0' ? g_strdup_printf("('192.0.2.9','%s')", joined) : g_strdup("('192.0.2.9',)");
+  g_autofree char *probe = g_strdup_printf(PROBE, hosts);
+  const char *files[] = {"dial.py", DIALLER, "probe.py", probe, NULL};
+  g_autoptr(GBytes) plain = world_snapshot(files);
+  world_put_base(world, job, plain);
+  g_autofree char *script = g_strconcat("dial() { python3 dial.py \"$@\"; }\n", setup, NULL);
+  const char *argv[] = {"/bin/sh", "-c", script, NULL};
+  job->setup = g_new0(QvStep, 1);
+  *job->setup = (QvStep){.name = g_strdup("setup"), .argv = g_strdupv((char **)argv)};
+  g_strfreev(job->egress);
+  job->egress = g_strdupv((char *[]){(char *)"good.example:443", NULL});
+  return job;
+}
+
+static void expect_nothing_left(void)
+{
+  g_autofree char *hash = fake_proxy_token_hash(proxy), *key = g_strconcat("quavon-sandbox:egress:", hash, NULL);
+  AWAIT(!world_key_exists(world, key));
+  engine_way_expect_clean(way);
+  engine_way_inside(way, "test -z \"$(docker network inspect --format '{{range .Containers}}{{.Name}} {{end}}' quavon-egress)\"");
+}
+
+static void test_ready(void)
+{
+  engine_way_relay(way, fake_proxy_path(proxy));
+  start();
+  world_await_log(world, "runner is ready");
+}
+
+static void test_way(void)
+{
+  g_autoptr(QvJob) job = egress_job("dial good.example:443 ping; dial refused.example:8443 none; env | grep -ci token; "
+                                    "python3 probe.py setup", "python3 probe.py run; env | grep -i proxy; true");
+  char sha256[65];
+  world_add(world, job, sha256);
+  g_autoptr(QvResult) result = world_result(world, job, sha256);
+  g_autofree char *setup = world_payload_log(world, job, result, -1);
+  g_test_message("%s", setup);
+  g_assert_true(g_str_has_prefix(setup, "HTTP/1.1 200 OK\nping\nquavon: refused.example:8443 refused: not_listed: no\n"
+                                        "HTTP/1.1 403 Forbidden\n0\nproxy True\n"));
+  g_assert_null(strstr(setup, "OPEN"));
+  g_assert_true(g_str_has_suffix(setup, "done\n"));
+  g_autofree char *log = world_payload_log(world, job, result, 0);
+  g_test_message("%s", log);
+  g_assert_true(g_str_has_prefix(log, "proxy closed\n"));
+  g_assert_null(strstr(log, "OPEN"));
+  g_assert_true(g_str_has_suffix(log, "done\n"));
+  g_assert_null(qv_code_text(result->code));
+  expect_nothing_left();
+}
+
+/* A job without egress has no network at all, beside one that has. */
+static void test_without(void)
+{
+  g_autoptr(QvJob) job = world_job(world, "ls /sys/class/net 2>/dev/null; tail -n +3 /proc/net/dev | grep -v ' lo:'; echo end");
+  engine_way_adopt(way, job);
+  char sha256[65];
+  world_add(world, job, sha256);
+  g_autoptr(QvResult) result = world_result(world, job, sha256);
+  g_assert_null(qv_code_text(result->code));
+  g_autofree char *log = world_payload_log(world, job, result, 0);
+  g_assert_true(g_str_has_suffix(log, "end\n"));
+  g_assert_null(strstr(log, "eth"));
+}
+
+/* What holds a tunnel in the background is cut when setup ends, while the run step goes on. */
+static void test_background(void)
+{
+  guint seen = fake_proxy_seen_n(proxy);
+  g_autoptr(QvJob) job =
+    egress_job("setsid python3 dial.py good.example:443 hold > held 2>&1 &\nwhile ! grep -q 200 held; do sleep 0.1; done",
+               "while :; do sleep 1; done");
+  char sha256[65];
+  world_add(world, job, sha256);
+  AWAIT(fake_proxy_seen_n(proxy) == seen + 1);
+  AWAIT(fake_proxy_open_n(proxy) == 0);
+  world_await_state(world, job->job_id, QV_JOB_ACTIVE);
+  GPid process = world_child(world->runner, "job");
+  g_assert_cmpint(process, !=, 0);
+  kill(process, SIGKILL);
+  g_autoptr(QvResult) result = world_result(world, job, sha256);
+  g_assert_cmpstr(qv_code_text(result->code), ==, "sandbox_lost");
+  expect_nothing_left();
+}
+
+/* A container that was killed sends nothing any more: the other end of what it had open is the proxy's to cut, which this one
+ * does not. */
+static void drop_tunnels(void)
+{
+  engine_way_relay(way, NULL);
+  AWAIT(fake_proxy_open_n(proxy) == 0);
+  engine_way_relay(way, fake_proxy_path(proxy));
+}
+
+static void on_sent(const GError *error, gpointer user)
+{
+  g_assert_no_error(error);
+  *(gboolean *)user = TRUE;
+}
+
+static void test_cancelled(void)
+{
+  char sha256[65];
+  gsize n;
+  gboolean sent = FALSE;
+  g_autoptr(QvJob) job = egress_job("dial good.example:443 hold", "true");
+  world_add(world, job, sha256);
+  AWAIT(fake_proxy_open_n(proxy) == 1);
+  g_autofree char *text = qv_cancel_sign(job, qv_clock_unix_ms(), world->key, &n, NULL);
+  qv_cancel_put(world->conn, "quavon-sandbox", job->job_id, text, n, 600000, 0, on_sent, &sent);
+  while (!sent)
+    g_main_context_iteration(NULL, TRUE);
+  g_autoptr(QvResult) result = world_result(world, job, sha256);
+  g_assert_cmpstr(qv_code_text(result->code), ==, "cancelled");
+  expect_nothing_left();
+  drop_tunnels();
+}
+
+static void test_runner_killed(void)
+{
+  char sha256[65];
+  g_autoptr(QvJob) job = egress_job("dial good.example:443 hold", "true");
+  world_add(world, job, sha256);
+  AWAIT(fake_proxy_open_n(proxy) == 1);
+  g_assert_cmpint(world_stop(world, SIGKILL), ==, 128 + SIGKILL);
+  start();
+  world_await_log(world, "egress tokens of an earlier run are taken back");
+  expect_nothing_left();
+  drop_tunnels();
+}
+
+int main(int argc, char **argv)
+{
+  g_test_init(&argc, &argv, NULL);
+  const char *missing = qv_test_dockerd_missing();
+  world = missing == NULL ? world_new(QV_TEST_VALKEY_PERSIST) : NULL;
+  if (world == NULL)
+    return 77;
+  proxy = fake_proxy_start(world->dir);
+  way = engine_way_new(world, "docker-runsc", "base");
+  engine_way_network(way, "up");
+  for (gsize i = 0; i < G_N_ELEMENTS(faults); i++) {
+    g_autofree char *path = g_strconcat("/docker-egress-start/", faults[i].name, NULL);
+    g_test_add_data_func(path, GSIZE_TO_POINTER(i), test_fault);
+  }
+  g_test_add_func("/docker-egress-start/no-proxy", test_no_proxy);
+  g_test_add_func("/docker-egress/ready", test_ready);
+  g_test_add_func("/docker-egress/way", test_way);
+  g_test_add_func("/docker-egress/without", test_without);
+  g_test_add_func("/docker-egress/background", test_background);
+  g_test_add_func("/docker-egress/cancelled", test_cancelled);
+  g_test_add_func("/docker-egress/runner-killed", test_runner_killed);
+  int status = g_test_run();
+  if (status == 0 && world->runner != 0)
+    g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
+  engine_way_free(way);
+  fake_proxy_free(proxy);
+  world_free(world);
+  return status;
+}
