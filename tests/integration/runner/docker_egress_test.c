@@ -280,7 +280,7 @@ static void test_runner_killed(void)
 int main(int argc, char **argv)
 {
   g_test_init(&argc, &argv, NULL);
-  const char *missing = qv_test_dockerd_missing();
+  const char *missing = engine_way_missing();
   world = missing == NULL ? world_new(QV_TEST_VALKEY_PERSIST) : NULL;
   if (world == NULL)
     return 77;

@@ -68,6 +68,18 @@ static void load_image(EngineWay *way, const char *name)
   g_unlink(archive);
 }
 
+const char *engine_way_missing(void)
+{
+  static const char *const PROGRAMS[] = {"docker", "nft", "iptables"};
+  const char *missing = qv_test_dockerd_missing();
+  for (gsize i = 0; missing == NULL && i < G_N_ELEMENTS(PROGRAMS); i++) {
+    g_autofree char *path = g_find_program_in_path(PROGRAMS[i]);
+    if (path == NULL)
+      missing = "docker, nft and iptables are needed for the network of an engine";
+  }
+  return missing;
+}
+
 EngineWay *engine_way_new(World *world, const char *backend, const char *name)
 {
   EngineWay *way = g_new0(EngineWay, 1);

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Package managers in setup, through forwarder, relay and the real proxy: npm and apt against the registries that
  * this machine's own clients are set to, git and python against a TLS server of our own. What setup fetched the run
- * step uses, without a network. */
+ * step uses, without a network. npm on an engine as well, through its network. */
 #include <glib.h>
 #include <signal.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "engine_way.h"
 #include "way_out.h"
 
 typedef struct {
   World *world;
+  EngineWay *way; /* NULL: the backend runsc */
   GPid proxy;
 } Scene;
 
@@ -21,15 +23,27 @@ static void scene_start(Scene *scene, const char *registries, const char *ca_fil
   g_autofree char *proxy = g_strconcat("QUAVON_SANDBOX_EGRESS_PROXY=", socket, NULL);
   g_autofree char *list = g_strconcat("QUAVON_SANDBOX_REGISTRIES=", registries, NULL);
   g_autofree char *ca = ca_file != NULL ? g_strconcat("QUAVON_SANDBOX_CA_FILE=", ca_file, NULL) : NULL;
-  const char *extra[] = {list, proxy, ca, NULL};
-  world_start(scene->world, extra);
+  const char *extra[] = {list, ca != NULL ? ca : proxy, ca != NULL ? proxy : NULL, NULL};
+  if (scene->way == NULL) {
+    world_start(scene->world, extra);
+    return;
+  }
+  extra[2] = NULL; /* the proxy is at an address of the engine's host */
+  engine_way_network(scene->way, "up");
+  engine_way_relay(scene->way, socket);
+  g_auto(GStrv) settings = engine_way_settings(scene->way, extra);
+  world_start(scene->world, (const char *const *)settings);
 }
 
 static void scene_end(Scene *scene)
 {
-  world_expect_clean(scene->world);
+  if (scene->way != NULL)
+    engine_way_expect_clean(scene->way);
+  else
+    world_expect_clean(scene->world);
   g_assert_cmpint(world_stop(scene->world, SIGTERM), ==, 0);
   way_out_stop(scene->proxy);
+  engine_way_free(scene->way);
   world_free(scene->world);
 }
 
@@ -102,15 +116,23 @@ static void check_account(const QvResult *result, const char *host_port, gint64 
   g_assert_cmpint(result->egress[0].bytes_down, >=, at_least);
 }
 
-/* What a run step finds when it asks for the registry all the same. */
+/* What a run step finds when it asks for the registry all the same: NAME ADDRESS [HOST:PORT of the proxy]. On an engine it may
+ * begin before its container is off the network: it waits for that. */
 #define STILL_OUT \
-  "const net = require('net'), dns = require('dns'); let left = 3;\n" \
-  "const end = (n, o) => { console.log(n, o); if (--left == 0) process.exit(0) };\n" \
-  "const s = net.connect('/run/quavon/egress.sock'); s.on('error', () => end('proxy', 'closed')); s.on('connect', () => end('proxy', 'OPEN'));\n" \
-  "dns.lookup(process.argv[2], e => end('name', e ? 'closed' : 'OPEN'));\n" \
-  "const t = net.connect(443, process.argv[3]); t.on('error', () => end('registry', 'closed')); t.on('connect', () => end('registry', 'OPEN'));\n"
+  "const net = require('net'), dns = require('dns'), [name, address, proxy] = process.argv.slice(2);\n" \
+  "const [host, port] = (proxy || '').split(':');\n" \
+  "const open = at => new Promise(done => { const s = net.connect(at); s.setTimeout(5000, () => { s.destroy(); done(false) });\n" \
+  "  s.on('error', () => done(false)); s.on('connect', () => { s.destroy(); done(true) }) });\n" \
+  "const say = (what, is) => console.log(what, is ? 'OPEN' : 'closed');\n" \
+  "(async () => {\n" \
+  "  for (const end = Date.now() + 120000; proxy && await open({host, port}) && Date.now() < end;) await new Promise(go => setTimeout(go, 100));\n" \
+  "  say('proxy', await open(proxy ? {host, port} : {path: '/run/quavon/egress.sock'}));\n" \
+  "  if (proxy) for (const p of [22, 53, 80, 443]) say('gateway', await open({host, port: p}));\n" \
+  "  say('registry', await open({host: address, port: 443}));\n" \
+  "  dns.lookup(name, e => { say('name', !e); process.exit(0) });\n" \
+  "})();\n"
 
-static void test_npm(void)
+static void test_npm(gconstpointer backend)
 {
   g_autofree char *cache = g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "npm-cache", NULL);
   g_autofree char *registry = output_of((const char *const[]){"npm", "config", "get", "registry", "--cache", cache, NULL});
@@ -121,17 +143,26 @@ static void test_npm(void)
   }
   if (!way_out_find(registry, &out) || !answers(registry, "express"))
     return;
-  Scene scene = {.world = world_new(QV_TEST_VALKEY_PLAIN)};
+  const char *missing = backend != NULL ? engine_way_missing() : NULL;
+  Scene scene = {.world = missing == NULL ? world_new(QV_TEST_VALKEY_PLAIN) : NULL};
+  if (missing != NULL)
+    g_test_skip(missing);
   if (scene.world == NULL)
     return;
-  world_use_image(scene.world, "node");
+  if (backend != NULL)
+    scene.way = engine_way_new(scene.world, backend, "node");
+  else
+    world_use_image(scene.world, "node");
   scene_start(&scene, out.registries, way_out_ca_file());
   g_autofree char *package = read_source("npm/package.json"), *lock = read_source("npm/package-lock.json");
   g_autofree char *host = g_strndup(out.host_port, strcspn(out.host_port, ":"));
   const char *address = strchr(out.registries, '@') + 1;
   g_autofree char *first = g_strndup(address, strcspn(address, ","));
-  g_autofree char *run = g_strdup_printf("node use.js && sleep 1 && node out.js %s %s", host, first);
+  g_autofree char *run = g_strdup_printf("node use.js && sleep 1 && node out.js %s %s %s", host, first,
+                                          backend != NULL ? ENGINE_WAY_PROXY : "");
   g_autoptr(QvJob) job = world_job(scene.world, run);
+  if (scene.way != NULL)
+    engine_way_adopt(scene.way, job);
   static const char use[] = "const e = require('express'); const app = e(); app.get('/', (q, r) => r.send('served'));\n"
                             "const s = app.listen(0, '127.0.0.1', () => fetch('http://127.0.0.1:' + s.address().port)\n"
                             "  .then(r => r.text()).then(t => { console.log(t); s.close() }));\n";
@@ -257,7 +288,8 @@ int main(int argc, char **argv)
 {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/registries/plain", test_plain);
-  g_test_add_func("/registries/npm", test_npm);
+  g_test_add_data_func("/registries/npm", NULL, test_npm);
+  g_test_add_data_func("/registries/docker-runsc/npm", "docker-runsc", test_npm);
   g_test_add_func("/registries/apt", test_apt);
   return g_test_run();
 }
