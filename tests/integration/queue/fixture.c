@@ -249,8 +249,8 @@ void fixture_test_add(const char *path, const char *name, FixtureParts parts, vo
   g_test_add(full, Fixture, GUINT_TO_POINTER(parts), set_up, test, tear_down);
 }
 
-void assert_cli(Fixture *f, const char *expected, const char *command, const char *key, const char *more)
+void fixture_assert_cli(QvTestValkey *valkey, const char *expected, const char *command, const char *key, const char *more)
 {
-  g_autofree char *got = qv_test_valkey_cli(f->valkey, command, key, more, NULL);
+  g_autofree char *got = qv_test_valkey_cli(valkey, command, key, more, NULL);
   g_assert_cmpstr(got, ==, expected);
 }

@@ -73,4 +73,5 @@ typedef enum {
 /* Adds the case PATH/NAME: TEST with a fixture of its own. */
 void fixture_test_add(const char *path, const char *name, FixtureParts parts, void (*test)(Fixture *, gconstpointer));
 /* What valkey-cli answers. */
-void assert_cli(Fixture *f, const char *expected, const char *command, const char *key, const char *more);
+void fixture_assert_cli(QvTestValkey *valkey, const char *expected, const char *command, const char *key, const char *more);
+#define assert_cli(f, expected, command, key, more) fixture_assert_cli((f)->valkey, expected, command, key, more)

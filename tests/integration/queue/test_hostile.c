@@ -62,9 +62,9 @@ typedef struct {
   QvConn *conn;
   QvProducer *producer;
   QvTestProxy *relays[ANSWERS_N];
-} Fixture;
+} Relays;
 
-static void set_up(Fixture *f, gconstpointer unused)
+static void set_up(Relays *f, gconstpointer unused)
 {
   f->valkey = qv_test_valkey_start(QV_TEST_VALKEY_PLAIN);
   f->worker_address = fixture_address(qv_test_valkey_url(f->valkey, "worker"));
@@ -77,7 +77,7 @@ static void set_up(Fixture *f, gconstpointer unused)
   }
 }
 
-static void tear_down(Fixture *f, gconstpointer unused)
+static void tear_down(Relays *f, gconstpointer unused)
 {
   for (gsize i = 0; i < ANSWERS_N; i++)
     qv_test_proxy_free(f->relays[i]);
@@ -87,16 +87,10 @@ static void tear_down(Fixture *f, gconstpointer unused)
   qv_test_valkey_free(f->valkey);
 }
 
-static void arm(Fixture *f, gsize i, const char *text)
+static void arm(Relays *f, gsize i, const char *text)
 {
   if (answers[i].bytes)
     qv_test_proxy_answer(f->relays[i], text, &answers[i], 1);
-}
-
-static void assert_cli(Fixture *f, const char *expected, const char *command, const char *key, const char *more)
-{
-  g_autofree char *got = qv_test_valkey_cli(f->valkey, command, key, more, NULL);
-  g_assert_cmpstr(got, ==, expected);
 }
 
 /* What is said of an answer: printable, short, and what it should be. */
@@ -147,7 +141,7 @@ static void settle(QvWorker *worker)
   }
 }
 
-static void test_worker(Fixture *f, gconstpointer unused)
+static void test_worker(Relays *f, gconstpointer unused)
 {
   TestWorker *workers[ANSWERS_N];
   guint ended_n = 0;
@@ -300,7 +294,7 @@ static gboolean is_for(const Question *q, gsize i)
 }
 
 /* Each may fail once, with a word of what was wrong, or be asked again by itself; the second time it is right. */
-static void test_question(Fixture *f, gconstpointer data)
+static void test_question(Relays *f, gconstpointer data)
 {
   const Question *q = data;
   Asked asked[ANSWERS_N] = { { 0 } };
@@ -366,7 +360,7 @@ static gboolean all_heard(const Heard *heard)
   return TRUE;
 }
 
-static void test_subscriber(Fixture *f, gconstpointer unused)
+static void test_subscriber(Relays *f, gconstpointer unused)
 {
   static const char *const channels[] = { PREFIX ":cancel", NULL };
   static const QvSubscriberEvents events = { on_message, on_ready, on_failed };
@@ -399,7 +393,7 @@ static void on_waited(QvJobState state, const char *text, gsize len, const GErro
 }
 
 /* The event stream may say what it likes: what counts is the job, which is looked at. */
-static void test_waiter(Fixture *f, gconstpointer unused)
+static void test_waiter(Relays *f, gconstpointer unused)
 {
   QvWaiter *waiters[ANSWERS_N];
   guint ended_n = 0;
@@ -423,7 +417,7 @@ static void test_waiter(Fixture *f, gconstpointer unused)
 
 /* ---- a server that never stops lying is asked again and again, and not more often than that */
 
-static void test_for_ever(Fixture *f, gconstpointer unused)
+static void test_for_ever(Relays *f, gconstpointer unused)
 {
   static const char *const names[] = { "array-of-2-31", "empty-array", "push", "gone" };
   static const char *const marks[] = { FETCH_MARK, "BZPOPMIN" };
@@ -463,10 +457,10 @@ static void test_for_ever(Fixture *f, gconstpointer unused)
   }
 }
 
-static void add(const char *name, gconstpointer data, void (*test)(Fixture *, gconstpointer))
+static void add(const char *name, gconstpointer data, void (*test)(Relays *, gconstpointer))
 {
   g_autofree char *path = g_strconcat("/queue/hostile/", name, NULL);
-  g_test_add(path, Fixture, data, set_up, test, tear_down);
+  g_test_add(path, Relays, data, set_up, test, tear_down);
 }
 
 int main(int argc, char **argv)
