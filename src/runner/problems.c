@@ -123,11 +123,11 @@ gboolean qv_problems_stop(const QvProblems *problems)
   return FALSE;
 }
 
-/* One line of valid UTF-8, cut between characters. */
+/* One line of valid UTF-8, cut between characters; WORD may be empty. */
 static char *one_line(const char *word, const char *text)
 {
   g_autofree char *valid = g_utf8_make_valid(text, -1);
-  char *line = g_strdup_printf("%s: %s", word, valid);
+  char *line = g_strconcat(word, *word != '\0' ? ": " : "", valid, NULL);
   for (char *c = line; *c != '\0'; c++) {
     if ((guchar)*c < 0x20 || *c == 0x7f)
       *c = ' ';
@@ -135,6 +135,16 @@ static char *one_line(const char *word, const char *text)
   if (strlen(line) > TEXT_BYTES_MAX)
     *g_utf8_find_prev_char(line, line + TEXT_BYTES_MAX + 1) = '\0';
   return line;
+}
+
+char *qv_problems_why(const QvProblems *problems)
+{
+  for (guint i = 0; i < problems->list->len; i++) {
+    const Problem *problem = problems->list->pdata[i];
+    if (kinds[problem->kind].stops)
+      return one_line("", problem->text);
+  }
+  return NULL;
 }
 
 char **qv_problems_texts(const QvProblems *problems)

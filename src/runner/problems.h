@@ -43,6 +43,8 @@ gboolean qv_problems_clear_until(QvProblems *problems, QvProblemKind kind, guint
 gboolean qv_problems_any(const QvProblems *problems, QvProblemKind kind);
 /* Must fetching stop? */
 gboolean qv_problems_stop(const QvProblems *problems);
+/* Why it must: the oldest such problem's text, cleaned as below. NULL: it need not. Free with g_free. */
+char *qv_problems_why(const QvProblems *problems);
 
 /* "sweep: <text>" each, oldest first, as a health record may hold them: at most 32, of 512 bytes, one line. */
 char **qv_problems_texts(const QvProblems *problems);

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Owns the beat. The file's modification time is the kernel's, so both sides read one clock. */
+/* Owns the beat, and what the manager is told.
+ *
+ *   new ──up──> waits for the smoke test ──ready──> takes jobs, or says why not ──stopping──> lets jobs end
+ *
+ * The file's modification time is the kernel's, so both sides read one clock. */
 #include "runner/pulse.h"
 
 #include <errno.h>
@@ -19,9 +23,13 @@ enum {
   FRESH_S = 60,
 };
 
+/* Twelve beats; counts only where the unit's own time is over (sd_notify(3)). */
+#define EXTEND "EXTEND_TIMEOUT_USEC=60000000"
+
 struct QvPulse {
   char *path;
-  gboolean ready;
+  gboolean up, ready, stopping;
+  char *status; /* as last told */
   guint timer;
 };
 
@@ -41,8 +49,8 @@ static void touch(const QvPulse *pulse)
 static gboolean on_beat(gpointer data)
 {
   QvPulse *pulse = data;
-  qv_notify("WATCHDOG=1");
-  if (pulse->ready)
+  qv_notify(pulse->ready && !pulse->stopping ? "WATCHDOG=1" : "WATCHDOG=1\n" EXTEND);
+  if (pulse->up)
     touch(pulse);
   return G_SOURCE_CONTINUE;
 }
@@ -64,15 +72,31 @@ void qv_pulse_free(QvPulse *pulse)
     return;
   g_source_remove(pulse->timer);
   unlink(pulse->path);
+  g_free(pulse->status);
   g_free(pulse->path);
   g_free(pulse);
 }
 
-void qv_pulse_ready(QvPulse *pulse)
+void qv_pulse_up(QvPulse *pulse)
 {
-  pulse->ready = TRUE;
+  pulse->up = TRUE;
   touch(pulse);
-  qv_notify("READY=1\nSTATUS=takes jobs");
+  if (!pulse->ready)
+    qv_notify("STATUS=waits for its smoke test\n" EXTEND);
+}
+
+void qv_pulse_ready(QvPulse *pulse, const char *why)
+{
+  if (pulse->stopping)
+    return;
+  g_autofree char *status = g_strconcat(why != NULL ? "takes no jobs: " : "takes jobs", why, NULL);
+  if (pulse->ready && g_strcmp0(status, pulse->status) == 0)
+    return;
+  g_autofree char *state = g_strconcat(pulse->ready ? "" : "READY=1\n", "STATUS=", status, NULL);
+  pulse->ready = TRUE;
+  g_free(pulse->status);
+  pulse->status = g_steal_pointer(&status);
+  qv_notify(state);
 }
 
 void qv_pulse_reloading(QvPulse *pulse)
@@ -89,6 +113,7 @@ void qv_pulse_reloaded(QvPulse *pulse)
 
 void qv_pulse_stopping(QvPulse *pulse)
 {
+  pulse->stopping = TRUE;
   qv_notify("STOPPING=1\nSTATUS=lets jobs end");
 }
 
@@ -98,7 +123,7 @@ int qv_pulse_check_main(const char *state_dir)
   struct stat info;
   struct timespec now;
   if (stat(path, &info) < 0) {
-    fprintf(stderr, "quavon-sandbox-runner: %s: %s: no runner of this state folder is ready\n", path, g_strerror(errno));
+    fprintf(stderr, "quavon-sandbox-runner: %s: %s: no runner of this state folder is up\n", path, g_strerror(errno));
     return 1;
   }
   clock_gettime(CLOCK_REALTIME, &now);

@@ -118,8 +118,8 @@ static void begin_drain(Supervisor *self)
   if (self->smoke != NULL)
     qv_smoke_watch_stop(self->smoke);
   qv_warm_pool_close(self->shared.warm);
-  qv_gate_shut(self->gate, "the runner ends: it takes no more jobs");
   qv_pulse_stopping(self->pulse);
+  qv_gate_shut(self->gate, "the runner ends: it takes no more jobs");
   qv_logf(QV_LOG_INFO, "draining: %u jobs in progress", self->shared.runs->len);
   qv_worker_drain(self->shared.worker, on_drained, self);
   self->grace = g_timeout_add(self->shared.config->grace_ms, on_grace_over, self);
@@ -302,7 +302,6 @@ static void start_worker(Supervisor *self)
          QV_VERSION, NULL);
   qv_supervisor_health_begin(self);
   qv_warm_pool_open(self->shared.warm);
-  qv_pulse_ready(self->pulse);
 }
 
 /* ---- start */
@@ -373,11 +372,11 @@ static void run(Supervisor *self, const QvTrialImages *trial)
 
 static void clear(Supervisor *self)
 {
-  qv_pulse_free(self->pulse);
   g_clear_handle_id(&self->grace, g_source_remove);
   g_clear_handle_id(&self->abandon, g_source_remove);
   qv_subscriber_free(self->messages);
   qv_supervisor_health_end(self);
+  qv_pulse_free(self->pulse);
   qv_warm_pool_free(self->shared.warm);
   qv_worker_free(self->shared.worker);
   g_ptr_array_unref(self->shared.runs);

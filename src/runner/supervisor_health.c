@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "runner/pulse.h"
 #include "runner/settings.h"
 #include "runner/smoke.h"
 #include "runner/smoke_memory.h"
@@ -16,6 +17,10 @@ void qv_supervisor_touch(gpointer supervisor)
   Supervisor *self = supervisor;
   qv_health_loop_touch(self->health);
   qv_metrics_file_touch(self->metrics_file);
+  if (qv_smoke_watch_report(self->smoke) != NULL) {
+    g_autofree char *why = qv_problems_why(qv_gate_problems(self->gate));
+    qv_pulse_ready(self->pulse, why);
+  }
 }
 
 /* ---- the record */
@@ -200,6 +205,7 @@ void qv_supervisor_health_begin(Supervisor *self)
   self->smoke = qv_smoke_watch_new(&options, qv_gate_problems(self->gate), self);
   self->health = qv_health_loop_new(qv_worker_conn(self->shared.worker), self->shared.prefix, runner_id, &source, self);
   begin_metrics(self);
+  qv_pulse_up(self->pulse);
   qv_smoke_watch_begin(self->smoke, remembered(self));
   qv_gate_attach(self->gate, self->shared.worker);
   qv_supervisor_touch(self);

@@ -254,14 +254,7 @@ static void test_smoke_failed(void)
   g_autoptr(QvJob) job = world_job(world, "true");
   char sha256[65];
   world_add(world, job, sha256);
-  g_autofree char *program = g_build_filename(g_getenv("QUAVON_SOURCE_ROOT"), "tests", "integration", "runner",
-                                              "weak_runsc.py", NULL);
-  g_autofree char *weak = g_build_filename(world->dir, "host-folder", NULL);
-  g_autofree char *runsc = g_strconcat("QUAVON_SANDBOX_RUNSC=", weak, NULL);
-  g_autofree char *text = NULL;
-  gsize n;
-  g_assert_true(g_file_get_contents(program, &text, &n, NULL));
-  g_assert_true(qv_fd_write_file(weak, text, n, 0755, NULL));
+  g_autofree char *runsc = world_weak_runsc(world, "host-folder");
   world_start(world, (const char *const[]){runsc, "QUAVON_SANDBOX_SMOKE_MEMORY=", NULL});
   g_autoptr(QvHealth) health = world_await_health(world, has_failed);
   g_assert_true(has_problem(health, "smoke: the smoke test did not pass: "));

@@ -13,6 +13,8 @@
 #include "base/fd.h"
 #include "world.h"
 
+enum { MESSAGE_MAX = 2048 };
+
 static int listen_at(const char *path)
 {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -25,20 +27,24 @@ static int listen_at(const char *path)
   return fd;
 }
 
-/* Reads on until a message begins with TEXT; counts what feeds the watchdog meanwhile. */
-static guint await(int fd, const char *text)
+/* Reads on until a message begins with TEXT, which is then in MESSAGE; what comes in between are beats and states. */
+static void await_in(int fd, const char *text, char message[MESSAGE_MAX])
 {
-  guint fed = 0;
   for (;;) {
-    char message[512] = "";
-    ssize_t n = recv(fd, message, sizeof message - 1, 0);
+    memset(message, 0, MESSAGE_MAX);
+    ssize_t n = recv(fd, message, MESSAGE_MAX - 1, 0);
     g_assert_cmpint(n, >, 0);
     if (g_str_has_prefix(message, text))
-      return fed;
-    if (!g_str_equal(message, "WATCHDOG=1"))
+      return;
+    if (!g_str_has_prefix(message, "WATCHDOG=1") && !g_str_has_prefix(message, "STATUS="))
       g_error("\"%s\" where \"%s\" was to come", message, text);
-    fed++;
   }
+}
+
+static void await(int fd, const char *text)
+{
+  char message[MESSAGE_MAX];
+  await_in(fd, text, message);
 }
 
 static int healthcheck(World *world)
@@ -52,22 +58,33 @@ static int healthcheck(World *world)
   return WEXITSTATUS(status);
 }
 
+/* SETTING: what tells a runner of it. */
+static int notify_socket(World *world, char **setting)
+{
+  g_autofree char *path = g_build_filename(world->dir, "notify", NULL);
+  *setting = g_strconcat("NOTIFY_SOCKET=", path, NULL);
+  return listen_at(path);
+}
+
 static void test_life(void)
 {
   g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
   if (world == NULL)
     return;
-  g_autofree char *path = g_build_filename(world->dir, "notify", NULL);
-  g_autofree char *setting = g_strconcat("NOTIFY_SOCKET=", path, NULL);
+  g_autofree char *setting = NULL;
   g_autofree char *alive = g_build_filename(world->state_dir, "alive", NULL);
-  QV_AUTOFD int fd = listen_at(path);
+  QV_AUTOFD int fd = notify_socket(world, &setting);
   g_assert_cmpint(healthcheck(world), ==, 1);
   world_start(world, (const char *const[]){setting, "WATCHDOG_USEC=600000", NULL});
-  await(fd, "READY=1");
+  char message[MESSAGE_MAX];
+  await_in(fd, "READY=1\nSTATUS=", message);
+  g_assert_cmpstr(message, ==, "READY=1\nSTATUS=takes jobs");
   g_assert_cmpint(healthcheck(world), ==, 0);
   /* The loop feeds the watchdog by itself. */
-  for (int i = 0; i < 3; i++)
-    await(fd, "WATCHDOG=1");
+  for (int i = 0; i < 3; i++) {
+    await_in(fd, "WATCHDOG=1", message);
+    g_assert_cmpstr(message, ==, "WATCHDOG=1");
+  }
   kill(world->runner, SIGHUP);
   await(fd, "RELOADING=1\nMONOTONIC_USEC=");
   await(fd, "READY=1");
@@ -88,15 +105,59 @@ static void test_life(void)
   await(fd, "WATCHDOG=1");
   g_assert_cmpint(healthcheck(world), ==, 0);
   kill(world->runner, SIGTERM);
-  await(fd, "STOPPING=1");
+  await(fd, "STOPPING=1\nSTATUS=lets jobs end");
   g_assert_cmpint(world_stop(world, 0), ==, 0);
   g_assert_false(g_file_test(alive, G_FILE_TEST_EXISTS));
   g_assert_cmpint(healthcheck(world), ==, 1);
+}
+
+/* Nothing is remembered: while the first smoke test runs the start is extended, and it is complete when that has passed. */
+static void test_waits_for_smoke(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  if (world == NULL)
+    return;
+  g_autofree char *setting = NULL;
+  QV_AUTOFD int fd = notify_socket(world, &setting);
+  char message[MESSAGE_MAX];
+  world_start(world, (const char *const[]){setting, "WATCHDOG_USEC=600000", "QUAVON_SANDBOX_SMOKE_MEMORY=", NULL});
+  await(fd, "STATUS=waits for its smoke test\nEXTEND_TIMEOUT_USEC=");
+  g_assert_cmpint(healthcheck(world), ==, 0);
+  await(fd, "WATCHDOG=1\nEXTEND_TIMEOUT_USEC=");
+  g_assert_false(world_log_has(world, "smoke test passed"));
+  await_in(fd, "READY=1", message);
+  g_assert_cmpstr(message, ==, "READY=1\nSTATUS=takes jobs");
+  g_assert_true(world_log_has(world, "smoke test passed"));
+  await_in(fd, "WATCHDOG=1", message);
+  g_assert_cmpstr(message, ==, "WATCHDOG=1");
+  /* A drain may last as long as the operator allows; it is extended as well. */
+  kill(world->runner, SIGTERM);
+  await(fd, "STOPPING=1");
+  g_assert_cmpint(world_stop(world, 0), ==, 0);
+}
+
+/* One that did not pass: the start is complete, and the state says that it takes no jobs. */
+static void test_failed_smoke(void)
+{
+  g_autoptr(World) world = world_new(QV_TEST_VALKEY_PLAIN);
+  if (world == NULL)
+    return;
+  g_autofree char *setting = NULL;
+  QV_AUTOFD int fd = notify_socket(world, &setting);
+  char message[MESSAGE_MAX];
+  g_autofree char *runsc = world_weak_runsc(world, "host-folder");
+  world_start(world, (const char *const[]){setting, runsc, "QUAVON_SANDBOX_SMOKE_MEMORY=", NULL});
+  await_in(fd, "READY=1", message);
+  g_assert_true(g_str_has_prefix(message, "READY=1\nSTATUS=takes no jobs: the smoke test did not pass: "));
+  g_assert_nonnull(strstr(message, "mounts"));
+  g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
 }
 
 int main(int argc, char **argv)
 {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/runner/pulse/life", test_life);
+  g_test_add_func("/runner/pulse/waits-for-smoke", test_waits_for_smoke);
+  g_test_add_func("/runner/pulse/failed-smoke", test_failed_smoke);
   return g_test_run();
 }

@@ -206,6 +206,18 @@ void world_start(World *world, const char *const *extra)
   g_assert_no_error(error);
 }
 
+char *world_weak_runsc(World *world, const char *kind)
+{
+  g_autofree char *program =
+    g_build_filename(g_getenv("QUAVON_SOURCE_ROOT"), "tests", "integration", "runner", "weak_runsc.py", NULL);
+  g_autofree char *weak = g_build_filename(world->dir, kind, NULL);
+  g_autofree char *text = NULL;
+  gsize n;
+  g_assert_true(g_file_get_contents(program, &text, &n, NULL));
+  g_assert_true(qv_fd_write_file(weak, text, n, 0755, NULL));
+  return g_strconcat("QUAVON_SANDBOX_RUNSC=", weak, NULL);
+}
+
 char *world_log(World *world)
 {
   char *text = NULL;

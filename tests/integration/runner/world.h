@@ -52,6 +52,8 @@ void world_use_image(World *world, const char *name);
 char **world_environment(World *world, const char *const *extra);
 /* Starts a runner; EXTRA: NAME=VALUE, NULL at the end (may be NULL). Does not wait. */
 void world_start(World *world, const char *const *extra);
+/* The setting of a runtime that lacks one protection, KIND of weak_runsc.py. Free with g_free. */
+char *world_weak_runsc(World *world, const char *kind);
 /* Waits until the runner's log holds TEXT once more than when the last mark was set. */
 void world_await_log(World *world, const char *text);
 gboolean world_log_has(World *world, const char *text);

@@ -83,11 +83,29 @@ static void test_texts(void)
   g_assert_cmpstr(texts[1], ==, "disk: a b [0m\xef\xbf\xbd");
 }
 
+/* The oldest of those that stop fetching; the others are no reason. */
+static void test_why(void)
+{
+  guint changes = 0;
+  g_autoptr(QvProblems) problems = qv_problems_new(count, &changes);
+  g_assert_null(qv_problems_why(problems));
+  qv_problems_set(problems, QV_PROBLEM_CLOCK, NULL, "the clock");
+  g_assert_null(qv_problems_why(problems));
+  qv_problems_set(problems, QV_PROBLEM_SMOKE, NULL, "the\nsmoke");
+  qv_problems_set(problems, QV_PROBLEM_SWEEP, "1", "the sweep");
+  g_autofree char *why = qv_problems_why(problems);
+  g_assert_cmpstr(why, ==, "the smoke");
+  qv_problems_clear(problems, QV_PROBLEM_SMOKE, NULL);
+  g_autofree char *next = qv_problems_why(problems);
+  g_assert_cmpstr(next, ==, "the sweep");
+}
+
 int main(int argc, char **argv)
 {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/problems/set-and-clear", test_set_and_clear);
   g_test_add_func("/problems/sweep-speaks-for-the-past", test_sweep_speaks_for_the_past);
   g_test_add_func("/problems/texts", test_texts);
+  g_test_add_func("/problems/why", test_why);
   return g_test_run();
 }
