@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two runners under a steady load of jobs, while the pool's key is rotated and while the image is upgraded, one runner after
- * the other: not one job fails. */
+/* Two runners of one job each under three clients, so that jobs run on both and more wait, while the pool's key is rotated and
+ * while the image is upgraded, one runner after the other: not one job fails. */
 #include <fcntl.h>
 #include <glib.h>
 #include <glib/gstdio.h>
@@ -61,14 +61,16 @@ static void second_stop(Second *second)
   g_free(second->images_file);
 }
 
-/* ---- the load: a client that knows nothing of what happens */
+/* ---- the load: clients that know nothing of what happens */
+
+enum { CLIENTS_N = 3 };
 
 typedef struct {
   World *world;
   const char *const *settings;
   const char *repo;
-  GThread *thread;
-  gint stop, jobs;
+  GThread *threads[CLIENTS_N];
+  gint stop, clients_n, jobs[CLIENTS_N];
 } Load;
 
 static void say(const char *what, QuavonError *error)
@@ -105,24 +107,30 @@ static void one_job(Load *load, QuavonClient *client)
 static gpointer load_run(gpointer data)
 {
   Load *load = data;
+  int number = g_atomic_int_add(&load->clients_n, 1);
   QuavonError *error = NULL;
   QuavonClient *client = quavon_client_open(load->settings, &error);
   if (client == NULL)
     say("open", error);
   while (!g_atomic_int_get(&load->stop)) {
     one_job(load, client);
-    g_atomic_int_inc(&load->jobs);
+    g_atomic_int_inc(&load->jobs[number]);
   }
   quavon_client_close(client);
   return NULL;
 }
 
-/* Until so many more jobs were submitted and have succeeded from now on: two, as the first may have begun before. */
+/* Until each client has submitted a job from now on, and that has succeeded: two more, as the first may have begun before. */
 static void load_go_on(Load *load)
 {
-  gint until = g_atomic_int_get(&load->jobs) + 2;
-  for (gint64 end = qv_clock_mono_ms() + WORLD_DEADLINE_MS; g_atomic_int_get(&load->jobs) < until; g_usleep(50000))
-    g_assert_cmpint(qv_clock_mono_ms(), <, end);
+  gint before[CLIENTS_N];
+  for (int i = 0; i < CLIENTS_N; i++)
+    before[i] = g_atomic_int_get(&load->jobs[i]);
+  gint64 end = qv_clock_mono_ms() + WORLD_DEADLINE_MS;
+  for (int i = 0; i < CLIENTS_N; i++) {
+    for (; g_atomic_int_get(&load->jobs[i]) < before[i] + 2; g_usleep(50000))
+      g_assert_cmpint(qv_clock_mono_ms(), <, end);
+  }
 }
 
 /* ---- steps */
@@ -250,13 +258,17 @@ static void test_under_load(void)
   g_assert_cmpint(g_mkdir_with_parents(repo, 0700), ==, 0);
   g_assert_true(qv_fd_write_file(file, "text\n", 5, 0644, NULL));
   Load load = {.world = world, .settings = settings, .repo = repo};
-  load.thread = g_thread_new("load", load_run, &load);
+  for (int i = 0; i < CLIENTS_N; i++)
+    load.threads[i] = g_thread_new("load", load_run, &load);
   load_go_on(&load);
   rotate(&load, &second);
   upgrade(&load, &second);
   g_atomic_int_set(&load.stop, 1);
-  g_thread_join(load.thread);
+  for (int i = 0; i < CLIENTS_N; i++)
+    g_thread_join(load.threads[i]);
   g_assert_false(world_log_has(world, "rejected: "));
+  g_autofree char *failed = qv_test_valkey_cli(world->valkey, "ZCARD", "quavon-sandbox:sandbox:failed", NULL);
+  g_assert_cmpstr(g_strchomp(failed), ==, "0");
   second_stop(&second);
   g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
 }
