@@ -105,17 +105,19 @@ static void check_runsc(GPtrArray *findings, const QvConfig *config)
 }
 
 /* The engine's answer to GET /version; NULL where there is no engine, or it does not speak to us. */
-static char *engine_version(void)
+static char *engine_version(const char *path)
 {
-  struct sockaddr_un address = { .sun_family = AF_UNIX, .sun_path = DOCKER_SOCKET };
+  struct sockaddr_un address = { .sun_family = AF_UNIX };
   QV_AUTOFD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const struct timeval patience = { .tv_sec = ENGINE_S };
   static const char request[] = "GET /version HTTP/1.0\r\nHost: docker\r\n\r\n";
   gsize n;
+  if (g_strlcpy(address.sun_path, path, sizeof address.sun_path) >= sizeof address.sun_path)
+    return NULL;
   if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) != 0 ||
       connect(fd, (const struct sockaddr *)&address, sizeof address) != 0 || !qv_io_write_full(fd, request, strlen(request)))
     return NULL;
-  g_autofree char *answer = qv_fd_read_all(fd, DOCKER_SOCKET, PROC_BYTES_MAX, &n, NULL);
+  g_autofree char *answer = qv_fd_read_all(fd, path, PROC_BYTES_MAX, &n, NULL);
   const char *at = answer != NULL ? strstr(answer, "\"ApiVersion\"") : NULL;
   const char *version = answer != NULL ? strstr(answer, "\"Version\":\"") : NULL;
   if (at == NULL || version == NULL)
@@ -124,15 +126,16 @@ static char *engine_version(void)
   return g_strndup(version, strcspn(version, "\""));
 }
 
-static void check_docker(GPtrArray *findings)
+static void check_docker(GPtrArray *findings, const QvConfig *config)
 {
-  if (!g_file_test(DOCKER_SOCKET, G_FILE_TEST_EXISTS)) {
+  const char *path = config->docker_socket != NULL ? config->docker_socket : DOCKER_SOCKET;
+  if (!g_file_test(path, G_FILE_TEST_EXISTS)) {
     qv_finding_add(findings, "host-docker", QV_DOCTOR_OK, NULL, "no Docker engine here: the backends docker-* need one");
     return;
   }
-  g_autofree char *version = engine_version();
+  g_autofree char *version = engine_version(path);
   if (version == NULL) {
-    qv_finding_add(findings, "host-docker", QV_DOCTOR_WARN, NULL, "%s does not answer", DOCKER_SOCKET);
+    qv_finding_add(findings, "host-docker", QV_DOCTOR_WARN, NULL, "%s does not answer", path);
     qv_finding_remedy(findings, "systemctl status docker; run doctor as root or as a member of the socket's group");
     return;
   }
@@ -267,7 +270,7 @@ void qv_doctor_host(GPtrArray *findings, const QvConfig *config)
   check_kernel(findings);
   check_cgroup(findings);
   check_runsc(findings, config);
-  check_docker(findings);
+  check_docker(findings, config);
   check_kvm(findings, config);
   check_disk(findings, config);
   check_secrets(findings, config);

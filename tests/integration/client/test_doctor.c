@@ -1,10 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `quavon doctor`: each code produced by what it is about. A real Valkey and, where the runner itself is meant, a real
- * runner in gVisor; where time would have to pass or another host is meant, a record signed with the pool's key. */
+ * runner in gVisor; where time would have to pass, another host is meant, or a runner would not even start, a record signed with
+ * the pool's key. cli/codes holds that no code is missing here.
+ *
+ *   code              what fails or warns                                      test
+ *   QD950             Valkey away; an admin's URL; a key that others may read  worker-side
+ *   QD951, QD957      a runtime that lacks one protection                      weak-runtime
+ *   QD952             no runner; one that was stopped; one with runc under     no-runner, healthy, insecure
+ *                     the name runsc, which refuses to start
+ *   QD953             a runner of docker-runc-insecure                         insecure; record-codes
+ *   QD954             a record of another platform: of a runner that did start record-codes
+ *   QD955             the same host, in each edition; an unknown one           healthy, record-codes
+ *   QD956             an altered digest, a missing image, a lock not readable  healthy, record-codes, worker-side
+ *   QD957             a smoke test that is stale, and none yet                 record-codes
+ *   QD958             another key; an earlier one                              healthy, keys
+ *   host-secrets, host-docker, host-disk, host-runsc, host-kvm, host-environment   host
+ *   host-kernel, host-cgroup   are the machine's: ok here                      healthy
+ *   valkey-*          the server so configured; its clock shifted              worker-side, clock */
 #include <glib/gstdio.h>
 #include <jansson.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +29,7 @@
 #include "base/clock.h"
 #include "embedded_run.h"
 #include "support/health.h"
+#include "support/tiny.h"
 #include "support/valkey.h"
 
 #define DIGEST "sha256:1111111111111111111111111111111111111111111111111111111111111111"
@@ -22,6 +40,7 @@ typedef struct {
   QvTestValkey *valkey;
   Run *run;
   GPid runner;
+  const char *backend; /* NULL: runsc */
   char *key, *lock;
 } Fixture;
 
@@ -47,7 +66,8 @@ static void start_runner(Fixture *f, const char *runsc, gboolean remembers)
 {
   g_autofree char *smoke = g_build_filename(g_getenv("QUAVON_TEST_IMAGES"), "smoke", NULL);
   f->runner = run_start_runner(f->run, qv_test_valkey_url(f->valkey, "sandbox"),
-                               WORDS("QUAVON_SANDBOX_SMOKE_MEMORY", remembers ? smoke : "",
+                               WORDS("QUAVON_SANDBOX_BACKEND", f->backend != NULL ? f->backend : "runsc",
+                                     "QUAVON_SANDBOX_SMOKE_MEMORY", remembers ? smoke : "",
                                      runsc != NULL ? "QUAVON_SANDBOX_RUNSC" : NULL, runsc));
 }
 
@@ -197,6 +217,16 @@ static void put(Fixture *f, QvHealth *health)
   qv_health_free(health);
 }
 
+/* A copy of the lock whose images have other digests: as if they had been built again. */
+static void alter_lock(const char *from, const char *to)
+{
+  g_autofree char *text = NULL;
+  g_assert_true(g_file_get_contents(from, &text, NULL, NULL));
+  for (char *at = text; (at = strstr(at, "\"sha256:")) != NULL; at += strlen("\"sha256:"))
+    at[strlen("\"sha256:")] = at[strlen("\"sha256:")] == '0' ? '1' : '0';
+  g_assert_true(g_file_set_contents(to, text, -1, NULL));
+}
+
 /* ── Tests ── */
 
 static void test_healthy(Fixture *f, gconstpointer data)
@@ -217,13 +247,30 @@ static void test_healthy(Fixture *f, gconstpointer data)
   expect_in(root, "QD958", "ok", "current key");
   expect_in(root, "valkey-eviction", "ok", "noeviction");
   expect_in(root, "valkey-clock", "ok", "0 s");
+  expect_in(root, "valkey-version", "ok", "");
+  expect_in(root, "valkey-persistence", "ok", "");
+  expect_in(root, "valkey-memory", "ok", "");
+  expect_in(root, "host-secrets", "ok", "for their owner alone");
   expect_in(root, "host-cgroup", "ok", "control groups");
+  /* The machine's other runners are not ours to judge. */
+  g_assert_true(find(root, "host-environment", "ok", "no secret of others") != NULL ||
+                find(root, "host-environment", "warn", "do not let us look") != NULL || find(root, "host-environment", "fail", "") != NULL);
   /* By kernel and release. */
   g_assert_true(find(root, "host-runsc", "ok", "runsc version") != NULL || find(root, "host-runsc", "warn", "runsc version") != NULL);
   json_decref(root);
   run_setenv(f->run, "QUAVON_EDITION", "enterprise");
   expect(f, "QD955", "fail", "on this host");
   run_setenv(f->run, "QUAVON_EDITION", "community");
+  /* An image that is another one here, and another key, against the runner that lives. */
+  g_autofree char *altered = tree_path(f->run->dir, "altered.lock.json"), *other = tree_path(f->run->dir, "other.key");
+  alter_lock(f->lock, altered);
+  run_setenv(f->run, "QUAVON_SANDBOX_IMAGES_FILE", altered);
+  expect(f, "QD956", "fail", "in the lock file here");
+  run_setenv(f->run, "QUAVON_SANDBOX_IMAGES_FILE", f->lock);
+  g_assert_cmpint(run_all_verb(f->run, WORDS("keygen", other)), ==, 0);
+  run_setenv(f->run, "QUAVON_SANDBOX_SIGNING_KEY_FILE", other);
+  expect(f, "QD958", "fail", "its record: ");
+  run_setenv(f->run, "QUAVON_SANDBOX_SIGNING_KEY_FILE", f->key);
   /* Asked for by us, and answered with our request. */
   root = doctor(f, WORDS("doctor", "--json", "--sandbox-smoke"));
   expect_in(root, "QD957", "ok", "escape smoke test passed");
@@ -256,6 +303,50 @@ static void test_weak_runtime(Fixture *f, gconstpointer data)
   expect_in(root, "QD951", "warn", "problems: smoke: ");
   expect_in(root, "QD952", "fail", "no healthy runner");
   json_decref(root);
+}
+
+/* On an engine: what is no gVisor at all, and the backend that does not isolate: allowed to the runner, never good enough for a worker in production. */
+static void test_insecure(Fixture *f, gconstpointer data)
+{
+  const char *missing = qv_test_dockerd_missing();
+  if (missing != NULL || !run_possible()) {
+    g_test_skip(missing != NULL ? missing : "sandboxes need root");
+    return;
+  }
+  g_autoptr(QvTestDockerd) engine = qv_test_dockerd_start(FALSE);
+  g_autofree char *lock = tree_path(f->run->dir, "tiny.lock.json");
+  g_free(qv_test_tiny_image(engine, "base", lock));
+  run_setenv(f->run, "QUAVON_SANDBOX_IMAGES_FILE", lock);
+  run_setenv(f->run, "QUAVON_SANDBOX_DOCKER_SOCKET", qv_test_dockerd_socket(engine));
+  run_setenv(f->run, "QUAVON_ENV", "development");
+  /* runc under the name of a runtime that is to be gVisor: that runner does not even start. */
+  int status = 0;
+  f->backend = "docker-runsc";
+  run_setenv(f->run, "QUAVON_SANDBOX_RUNTIME_OFFLINE", "runsc-false");
+  start_runner(f, NULL, FALSE);
+  g_assert_cmpint(waitpid(f->runner, &status, 0), ==, f->runner);
+  g_assert_true(WIFEXITED(status) && WEXITSTATUS(status) != 0);
+  f->runner = 0;
+  expect(f, "QD952", "fail", "no healthy runner");
+
+  run_setenv(f->run, "QUAVON_SANDBOX_RUNTIME_OFFLINE", "runsc-offline");
+  f->backend = "docker-runc-insecure";
+  start_runner(f, NULL, FALSE);
+  json_t *root = await(f, "QD957", "ok", "escape smoke test passed");
+  expect_in(root, "QD951", "ok", "backend docker-runc-insecure, runtime runc");
+  expect_in(root, "QD952", "ok", "1 of 1 runners");
+  expect_in(root, "QD953", "warn", "for development alone");
+  expect_in(root, "QD954", "ok", "runtime runc");
+  expect_in(root, "host-docker", "ok", "Docker Engine 2");
+  json_decref(root);
+  run_setenv(f->run, "QUAVON_ENV", "production");
+  expect(f, "QD953", "fail", "never in production");
+  expect(f, "QD952", "fail", "no healthy runner");
+  /* One that is there and says nothing. */
+  kill(qv_test_dockerd_pid(engine), SIGSTOP);
+  expect(f, "host-docker", "warn", "does not answer");
+  kill(qv_test_dockerd_pid(engine), SIGCONT);
+  run_stop_runner(f->run, &f->runner);
 }
 
 static void test_no_runner(Fixture *f, gconstpointer data)
@@ -342,6 +433,47 @@ static void test_worker_side(Fixture *f, gconstpointer data)
   g_assert_cmpint(run_all_verb(f->run, WORDS("doctor", "--what")), ==, 2);
 }
 
+static void write_script(const char *path, const char *text)
+{
+  g_assert_true(g_file_set_contents_full(path, text, -1, G_FILE_SET_CONTENTS_NONE, 0755, NULL));
+}
+
+static void die_with_us(gpointer data)
+{
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+/* What is wrong with this host: programs, files and folders that say so. */
+static void test_host(Fixture *f, gconstpointer data)
+{
+  g_autofree char *runsc = tree_path(f->run->dir, "runsc");
+  g_autofree char *nowhere = tree_path(f->run->dir, "nowhere/images.lock.json");
+  run_setenv(f->run, "QUAVON_SANDBOX_RUNSC", runsc);
+  expect(f, "host-runsc", "ok", "no runsc here");
+  write_script(runsc, "#!/bin/sh\nexit 3\n");
+  expect(f, "host-runsc", "fail", "--version fails");
+  write_script(runsc, "#!/bin/sh\necho runsc version release-20991231.0\n");
+  expect(f, "host-runsc", "ok", "20991231");
+  run_setenv(f->run, "QUAVON_SANDBOX_DOCKER_SOCKET", nowhere);
+  expect(f, "host-docker", "ok", "no Docker engine here");
+  expect(f, "host-kvm", "ok", "for the backend firecracker alone");
+  run_setenv(f->run, "QUAVON_SANDBOX_IMAGES_FILE", nowhere);
+  expect(f, "host-disk", "ok", "no images here");
+  expect(f, "host-kernel", "ok", "Linux");
+  expect(f, "host-cgroup", "ok", "control groups");
+  /* A runner by its name, with what it must not have. */
+  g_autofree char *copy = tree_path(f->run->dir, "quavon-sandbox-runner");
+  tree_run("/", "cp", "/bin/sleep", copy, NULL);
+  char *argv[] = { copy, (char *)"1000", NULL }, *env[] = { (char *)"SOME_API_KEY=x", NULL };
+  GPid pid;
+  g_autoptr(GError) error = NULL;
+  g_spawn_async("/", argv, env, G_SPAWN_DO_NOT_REAP_CHILD, die_with_us, NULL, &pid, &error);
+  g_assert_no_error(error);
+  expect(f, "host-environment", "fail", "SOME_API_KEY is in the environment of the runner with pid ");
+  kill(pid, SIGKILL);
+  waitpid(pid, NULL, 0);
+}
+
 /* For people: a line a check, a remedy below what is not ok, nothing that a pipe would not want, and no runner's escapes. */
 static void test_text(Fixture *f, gconstpointer data)
 {
@@ -377,6 +509,8 @@ int main(int argc, char **argv)
 #define ADD(name, function) g_test_add("/doctor/" name, Fixture, NULL, set_up, function, tear_down)
   ADD("healthy", test_healthy);
   ADD("weak-runtime", test_weak_runtime);
+  ADD("insecure", test_insecure);
+  ADD("host", test_host);
   ADD("no-runner", test_no_runner);
   ADD("record-codes", test_record_codes);
   ADD("keys", test_keys);

@@ -56,6 +56,26 @@ static void test_rows(void)
   g_assert_null(qv_code_row_find("QD959"));
 }
 
+/* Each check has been seen in the integration test of doctor: content, and not. The kernel and the control groups of the machine
+ * are as they are; so is what firecracker would need, and what Valkey keeps is told and never a fault. */
+static void test_produced(void)
+{
+  static const char *const only_ok[] = { "host-kernel", "host-cgroup", "host-kvm", "host-disk", "valkey-version", "valkey-persistence", NULL };
+  g_autofree char *path =
+    g_build_filename(g_getenv("QUAVON_SOURCE_ROOT"), "tests", "integration", "client", "test_doctor.c", NULL);
+  g_autofree char *text = NULL;
+  g_assert_true(g_file_get_contents(path, &text, NULL, NULL));
+  for (guint i = 0; qv_code_row(i) != NULL && qv_code_row(i)->kind == QV_CODE_DOCTOR; i++) {
+    const char *code = qv_code_row(i)->code;
+    g_autofree char *fails = g_strdup_printf("\"%s\", \"fail\"", code), *warns = g_strdup_printf("\"%s\", \"warn\"", code);
+    g_autofree char *fine = g_strdup_printf("\"%s\", \"ok\"", code);
+    if (strstr(text, fine) == NULL)
+      g_error("%s is nowhere ok in %s", code, path);
+    if (!g_strv_contains(only_ok, code) && strstr(text, fails) == NULL && strstr(text, warns) == NULL)
+      g_error("%s is nowhere produced in %s", code, path);
+  }
+}
+
 static void test_page(void)
 {
   g_autofree char *path = g_build_filename(g_getenv("QUAVON_SOURCE_ROOT"), "docs", "TROUBLESHOOTING.md", NULL);
@@ -81,6 +101,7 @@ int main(int argc, char **argv)
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/codes/complete", test_complete);
   g_test_add_func("/codes/rows", test_rows);
+  g_test_add_func("/codes/produced", test_produced);
   g_test_add_func("/codes/page", test_page);
   return g_test_run();
 }
