@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test-image.sh [NAME…] [ENTRY]: builds images for the tests (base without a name; ENTRY is a path, with a slash in it)
+# test-image.sh [NAME…] [services] [ENTRY]: builds images for the tests (base without a name; ENTRY is a path, with a slash in it)
 # into build/test-images, unless what is there is still fresh: the lock (images.lock.json), each image by digest, and
-# NAME.erofs, a link to the current one. The packages are fetched once (NAME.tar); a new entry program only packs again. Tests find
+# NAME.erofs, a link to the current one; `services`: what the packages of the service images unpack to, in services. The packages are fetched once (NAME.tar); a new entry program only packs again. Tests find
 # the folder in QUAVON_TEST_IMAGES.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,14 +10,15 @@ folder=$PWD/build/test-images
 entry=$PWD/build/release/src/entry/entry
 tool=$PWD/build/release/tests/integration/images/build_image
 
-names=() targets=(tests/integration/images/build_image src/entry/entry)
+services='' names=() targets=(tests/integration/images/build_image src/entry/entry)
 for word in "$@"; do
   case $word in
+  services) services=yes ;;
   */*) entry=$word targets=(tests/integration/images/build_image) ;;
   *) names+=("$word") ;;
   esac
 done
-if [ ${#names[@]} -eq 0 ]; then names=(base); fi
+if [ ${#names[@]} -eq 0 ] && [ -z "$services" ]; then names=(base); fi
 
 mkdir -p "$folder"
 exec 9>"$folder/.lock"
@@ -38,3 +39,7 @@ for name in "${names[@]}"; do
   ln -sfn "$digest.erofs" "$folder/$name.erofs"
   echo "$stamp" >"$folder/$name.stamp"
 done
+if [ -n "$services" ]; then
+  mkdir -p "$folder/services"
+  for name in valkey runner egress; do QUAVON_TEST_TREES=$folder/services deploy/images/service/build.sh "$name"; done
+fi

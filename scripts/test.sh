@@ -104,7 +104,7 @@ run_named() { # folder, name of the log, processes, tests…
 # What the system suites need beside the build.
 prepare_systems() {
   build_release || return 1
-  attempt scripts/test-image.sh base node || return 1
+  attempt scripts/test-image.sh base node services || return 1
   attempt scripts/guest-kernel.sh
 }
 

@@ -10,7 +10,7 @@ umask 022
 
 here=$(cd "$(dirname "$0")" && pwd)
 name=$1
-archive=$(realpath -m "$2")
+archive=${2:+$(realpath -m "$2")}
 root=$here/../../..
 mirror=$root/scripts/debian-mirror.sh
 if [ ! -x "$mirror" ]; then mirror=$here/../sandbox/debian-mirror.sh; fi
@@ -27,7 +27,8 @@ program() { # room, name
   return 1
 }
 
-work=$(mktemp -d "$(dirname "$archive")/service.XXXXXX")
+if [ -n "${QUAVON_TEST_TREES:-}" ]; then mkdir -p "$QUAVON_TEST_TREES"; fi
+work=$(mktemp -d "$(dirname "${archive:-${QUAVON_TEST_TREES:?}/tree}")/service.XXXXXX")
 trap 'rm -rf --one-file-system "$work"' EXIT
 trap 'exit 1' INT TERM HUP
 
@@ -37,27 +38,34 @@ packages=$(grep -v '^#' "$here/$name.packages" | paste -sd, -)
 for suite in "$code-updates" "$code-security" "$code-backports"; do
   "$mirror" deb "$suite" >>"$work/sources.list" 2>/dev/null || true
 done
-# QUAVON_TEST_TREES: a folder that keeps what the packages unpacked to, so that tests need not fetch it again.
-kept=${QUAVON_TEST_TREES:+$QUAVON_TEST_TREES/$name.$(sha256sum "$here/$name.packages" | cut -c 1-16).tar}
-unpack() {
-  TMPDIR=$work mmdebstrap --quiet --mode=root --variant=extract --include="$packages" \
-    --aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Languages "none"' --aptopt='Acquire::Retries "3"' \
-    --format=tar "$code" "$1" "$work/sources.list" >&2
-}
-base=${kept:-$work/base.tar}
-if [ ! -s "$base" ]; then
-  mkdir -p "$(dirname "$base")"
-  unpack "$work/new.tar"
-  mv "$work/new.tar" "$base"
-fi
 tree=$work/tree
 mkdir "$tree"
-tar --extract --file "$base" --directory "$tree" --numeric-owner --same-permissions --exclude='./dev/*'
 
-# Of the packages only what runs.
-rm -rf "$tree"/var "$tree"/usr/share/{man,info,locale,lintian,bash-completion,bug,doc-base,mime,pkgconfig} "$tree"/etc/{apt,init.d,default,logrotate.d,cron.daily,dpkg} \
-  "$tree"/{usr/,}lib/systemd "$tree"/usr/lib/*/perl* "$tree"/usr/share/perl* "$tree"/{tmp,run,dev,proc,sys,home,root,mnt,media,srv,boot,opt}
-find "$tree/usr/share/doc" -type f ! -name copyright -delete 2>/dev/null || true
+# What of the packages runs, in the tree.
+unpack_packages() {
+  TMPDIR=$work mmdebstrap --quiet --mode=root --variant=extract --include="$packages" \
+    --aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Languages "none"' --aptopt='Acquire::Retries "3"' \
+    --format=tar "$code" "$work/base.tar" "$work/sources.list" >&2
+  tar --extract --file "$work/base.tar" --directory "$tree" --numeric-owner --same-permissions --exclude='./dev/*'
+  rm -rf "$tree"/var "$tree"/usr/share/{man,info,locale,lintian,bash-completion,bug,doc-base,mime,pkgconfig} "$tree"/etc/{apt,init.d,default,logrotate.d,cron.daily,dpkg} \
+    "$tree"/{usr/,}lib/systemd "$tree"/usr/lib/*/perl* "$tree"/usr/share/perl* "$tree"/{tmp,run,dev,proc,sys,home,root,mnt,media,srv,boot,opt}
+  find "$tree/usr/share/doc" -type f ! -name copyright -delete 2>/dev/null || true
+}
+
+# QUAVON_TEST_TREES: a folder that keeps what the packages unpacked to, so that tests need not fetch it again; without ARCHIVE
+# that is all that is done.
+kept=${QUAVON_TEST_TREES:+$QUAVON_TEST_TREES/$name.$(cat "$here/$name.packages" "$here/build.sh" | sha256sum | cut -c 1-16).tar}
+if [ -n "$kept" ] && [ -s "$kept" ]; then
+  if [ -n "$archive" ]; then tar --extract --file "$kept" --directory "$tree" --numeric-owner --same-permissions; fi
+else
+  unpack_packages
+  if [ -n "$kept" ]; then
+    tar --create --file "$work/kept.tar" --directory "$tree" --numeric-owner .
+    mv "$work/kept.tar" "$kept"
+  fi
+fi
+if [ -z "$archive" ]; then exit; fi
+
 mkdir -p "$tree"/{etc/ssl/certs,tmp,run/secrets,dev,proc,sys,var/lib/quavon,data,run/valkey}
 chmod 1777 "$tree/tmp"
 if [ -d "$tree/usr/share/ca-certificates/mozilla" ]; then
