@@ -5,6 +5,7 @@ prefix of a build that is there."""
 
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 
@@ -79,6 +80,38 @@ def test_files():
         for path in installed.prefix.rglob("*"):
             if path.is_file() and path.stat().st_size < 100_000 and b"\x7fELF" != path.read_bytes()[:4]:
                 assert str(ROOT).encode() not in path.read_bytes(), path
+
+
+def test_pages():
+    """A page for each program, and every page that is written is installed; what they refer to of ours is there."""
+    pages = {path.name.removesuffix(".scd") for path in (ROOT / "man").glob("*.scd")}
+    with Installed() as installed:
+        there = {path.name for path in (installed.prefix / "share" / "man").rglob("*.[1-8]")}
+        assert pages == there, pages ^ there
+        for folder in ("bin", "sbin", "libexec/quavon", "share/quavon/compose"):
+            for path in (installed.prefix / folder).iterdir():
+                if path.suffix or not os.access(path, os.X_OK):
+                    continue
+                name = {"entry": "quavon-entry"}.get(path.name, path.name)
+                name = "quavon-compose" if folder.endswith("compose") else name
+                assert [page for page in pages if page.rsplit(".", 1)[0] == name], path
+    for path in (ROOT / "man").glob("*.scd"):
+        for name, section in re.findall(r"\*((?:lib)?quavon[a-z.-]*|images\.lock\.json)\*\((\d)\)", path.read_text(encoding="utf-8")):
+            assert f"{name}.{section}" in pages, (path.name, name, section)
+
+
+def test_help():
+    """Each verb explains itself, and so does each code."""
+    with Installed() as installed:
+        quavon = installed.prefix / "bin" / "quavon"
+        verbs = re.findall(r"^  ([a-z]+) ", run(quavon, "help"), re.M)
+        assert {"run", "doctor", "images", "keys", "pool", "help"} <= set(verbs), verbs
+        for verb in verbs:
+            said = run(quavon, "help", verb)
+            assert f"quavon {verb}" in said or verb in ("version", "help"), (verb, said)
+        codes = run(quavon, "help", "codes")
+        for number in range(950, 959):
+            assert f"QD{number}" in codes and run(quavon, "help", "codes", f"QD{number}").strip(), number
 
 
 def test_moved_program():
