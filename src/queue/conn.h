@@ -7,9 +7,8 @@
  * connection is up they wait.
  *
  * Lost connections: reconnect with pauses (50 ms to 2 s, with jitter) that grow until a command was
- * answered, for ever; 2 s at once after a peer that talked nonsense. A connection on which something is awaited and nothing moves for
- * QV_CONN_SILENCE_MS, counted through PINGs on an idle one, is dropped: half-open
- * ones are found within 10 s.
+ * answered, for ever; 2 s at once after a peer that talked nonsense. Who is silent for too long is dropped, also while commands
+ * go on being written: half-open connections are found within 10 s (silence.h).
  *
  * No answer and an answer are two things. AGAIN commands that got no answer are
  * sent at once on the next connection; those that were answered "not now"
@@ -19,9 +18,7 @@
 
 #include "queue/address.h"
 #include "queue/reply.h"
-
-#define QV_CONN_SILENCE_MS 7000
-#define QV_CONN_PING_MS 2000
+#include "queue/silence.h"
 
 typedef enum {
   QV_CONN_DOWN, /* not connected, waiting for the next attempt */

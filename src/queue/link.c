@@ -14,6 +14,7 @@
 #include "queue/address_private.h"
 #include "queue/conn.h"
 #include "queue/resp.h"
+#include "queue/silence.h"
 #include "queue/timer.h"
 
 #define READ_BYTES 65536
@@ -39,8 +40,8 @@ struct QvLink {
   QvRespReader *reader;
   GQueue outgoing; /* GBytes */
   gsize sent_of_head;
-  gint64 progress_us;
-  guint awaited_n, hello_n;
+  QvSilence silence;
+  guint hello_n;
   gboolean shaking_hands;
 };
 
@@ -111,9 +112,9 @@ static GError *translate(GError *take_error, const char *doing)
   return g_error_new(QV_ERROR, code, "%s: %s", doing, e->message);
 }
 
-static void progress(QvLink *link)
+static void heard(QvLink *link)
 {
-  link->progress_us = g_get_monotonic_time();
+  qv_silence_heard(&link->silence, g_get_monotonic_time());
 }
 
 static gboolean on_readable(GObject *stream, gpointer user);
@@ -121,27 +122,23 @@ static gboolean on_readable(GObject *stream, gpointer user);
 static void on_timer(gpointer user)
 {
   QvLink *link = user;
-  gboolean waits = link->state != UP || link->awaited_n > 0;
-  gint64 due_us = link->progress_us + (waits ? QV_CONN_SILENCE_MS : QV_CONN_PING_MS) * G_GINT64_CONSTANT(1000);
   gint64 now_us = g_get_monotonic_time();
-  if (now_us < due_us) {
-    qv_timer_arm_at_us(link->timer, due_us);
-    return;
-  }
+  QvSilenceVerdict verdict = qv_silence_judge(&link->silence, now_us);
   link->refs++;
-  if (!waits) {
+  if (verdict == QV_SILENCE_ASK) {
     link->events.idle(link, link->user);
-  } else if (link->in) {
+  } else if (verdict == QV_SILENCE_DEAD && link->in) {
     /* After the process itself stood still there may be bytes that nobody read yet. */
     on_readable(NULL, link);
-    waits = link->state != UP || link->awaited_n > 0;
-    if (link->state != LOST && waits && link->progress_us + QV_CONN_SILENCE_MS * G_GINT64_CONSTANT(1000) <= now_us)
-      lose(link, g_error_new(QV_ERROR, QV_ERROR_TIMEOUT, "no sign of life for %d ms", QV_CONN_SILENCE_MS));
-  } else {
-    lose(link, g_error_new(QV_ERROR, QV_ERROR_TIMEOUT, "no connection within %d ms", QV_CONN_SILENCE_MS));
+    if (link->state != LOST && qv_silence_judge(&link->silence, now_us) == QV_SILENCE_DEAD)
+      lose(link, g_error_new(QV_ERROR, QV_ERROR_TIMEOUT, "no sign of life for %d ms", QV_SILENCE_DEAD_MS));
+  } else if (verdict == QV_SILENCE_DEAD) {
+    lose(link, g_error_new(QV_ERROR, QV_ERROR_TIMEOUT, "no connection within %d ms", QV_SILENCE_DEAD_MS));
   }
+  /* The question is on its way, and awaited as soon as it is written. */
   if (link->state != LOST)
-    qv_timer_arm_before_us(link->timer, g_get_monotonic_time() + QV_CONN_PING_MS * G_GINT64_CONSTANT(1000));
+    qv_timer_arm_at_us(link->timer, verdict == QV_SILENCE_ASK ? now_us + QV_SILENCE_ASK_MS * G_GINT64_CONSTANT(1000)
+                                                              : qv_silence_due_us(&link->silence));
   link_unref(link);
 }
 
@@ -190,7 +187,8 @@ static void write_some(QvLink *link)
       g_source_attach(link->write_source, g_main_context_get_thread_default());
       return;
     }
-    progress(link);
+    if (link->write_source)
+      heard(link); /* the buffer was full, and somebody made room */
     consumed(link, written);
   }
   drop_source(&link->write_source);
@@ -219,9 +217,7 @@ void qv_link_write(QvLink *link, GBytes *bytes, guint replies_n)
 {
   if (link->state == LOST)
     return;
-  if (link->awaited_n == 0)
-    progress(link); /* the wait begins now */
-  link->awaited_n += replies_n;
+  qv_silence_await(&link->silence, g_get_monotonic_time(), replies_n);
   g_queue_push_tail(&link->outgoing, g_bytes_ref(bytes));
   qv_timer_arm_before_us(link->flush, 0);
 }
@@ -276,7 +272,7 @@ static gboolean greets(const QvLink *link, const QvReply *reply)
 static void on_hello_reply(QvLink *link, const QvReply *reply)
 {
   GError *error = NULL;
-  link->awaited_n--;
+  qv_silence_answered(&link->silence);
   if (!qv_reply_check(reply, &error)) {
     g_prefix_error(&error, "logging in as %s: ", qv_address_user(link->address));
     lose(link, error);
@@ -284,7 +280,8 @@ static void on_hello_reply(QvLink *link, const QvReply *reply)
     lose(link, qv_reply_odd("HELLO"));
   } else if (--link->hello_n == 0) {
     link->state = UP;
-    qv_timer_arm_before_us(link->timer, link->progress_us + QV_CONN_PING_MS * G_GINT64_CONSTANT(1000));
+    link->silence.up = TRUE;
+    qv_timer_arm_before_us(link->timer, qv_silence_due_us(&link->silence));
     link->events.up(link, link->user);
   }
 }
@@ -302,8 +299,8 @@ static gboolean take_replies(QvLink *link, GError **error)
       on_hello_reply(link, reply);
     } else {
       gboolean awaited = link->events.reply(link, reply, link->user);
-      if (link->state != LOST && awaited && link->awaited_n > 0 && --link->awaited_n == 0)
-        qv_timer_arm_before_us(link->timer, link->progress_us + QV_CONN_PING_MS * G_GINT64_CONSTANT(1000));
+      if (link->state != LOST && awaited && qv_silence_answered(&link->silence))
+        qv_timer_arm_before_us(link->timer, qv_silence_due_us(&link->silence));
     }
   }
   return TRUE;
@@ -326,7 +323,7 @@ static gboolean on_readable(GObject *stream, gpointer user)
     } else if (n == 0) {
       lose(link, g_error_new(QV_ERROR, QV_ERROR_GONE, "the server closed the connection"));
     } else {
-      progress(link);
+      heard(link);
       if (!qv_resp_reader_feed(link->reader, buffer, n, &error) || !take_replies(link, &error))
         lose(link, error);
       if ((gsize)n < sizeof buffer)
@@ -345,7 +342,7 @@ static void begin_stream(QvLink *link, GIOStream *take_stream)
   link->stream = take_stream;
   link->in = G_POLLABLE_INPUT_STREAM(g_io_stream_get_input_stream(take_stream));
   link->out = G_POLLABLE_OUTPUT_STREAM(g_io_stream_get_output_stream(take_stream));
-  progress(link);
+  heard(link);
   link->read_source = g_pollable_input_stream_create_source(link->in, NULL);
   g_source_set_callback(link->read_source, G_SOURCE_FUNC(on_readable), link, NULL);
   g_source_attach(link->read_source, g_main_context_get_thread_default());
@@ -402,7 +399,7 @@ static void on_connected(GObject *client, GAsyncResult *result, gpointer user)
     lose(link, translate(error, qv_address_display(link->address)));
   } else {
     link->socket = socket;
-    progress(link);
+    heard(link);
     if (!link->address->path)
       g_socket_set_option(g_socket_connection_get_socket(socket), IPPROTO_TCP, TCP_NODELAY, 1, NULL);
     if (!link->address->tls) {
@@ -434,8 +431,8 @@ QvLink *qv_link_open(QvAddress *address, const char *client_name, const QvLinkEv
   link->reader = qv_resp_reader_new();
   link->timer = qv_timer_new(on_timer, link);
   link->flush = qv_timer_new(on_flush, link);
-  progress(link);
-  qv_timer_arm_ms(link->timer, QV_CONN_SILENCE_MS);
+  heard(link);
+  qv_timer_arm_at_us(link->timer, qv_silence_due_us(&link->silence));
   g_autoptr(GSocketClient) client = g_socket_client_new();
   g_socket_client_set_enable_proxy(client, FALSE);
   g_autoptr(GSocketConnectable) to = qv_address_connectable(address);

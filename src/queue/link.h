@@ -3,8 +3,8 @@
  * lost. It never comes back: conn.c and subscriber.c open another one.
  *
  * States: connecting > handshake > hello > up > lost. In every state but `up` with
- * nothing awaited, QV_CONN_SILENCE_MS without one byte moving ends it; in that one
- * QV_CONN_PING_MS call `idle`, whose owner sends a PING. */
+ * nothing awaited, QV_SILENCE_DEAD_MS without a sign of life (silence.h) end it; in
+ * that one QV_SILENCE_ASK_MS call `idle`, whose owner sends a PING. */
 #pragma once
 
 #include "queue/address.h"

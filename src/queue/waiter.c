@@ -9,7 +9,7 @@
 #include "queue/producer.h"
 #include "queue/timer.h"
 
-#define BLOCK_MS "3000" /* well below QV_CONN_SILENCE_MS */
+#define BLOCK_MS "3000" /* well below QV_SILENCE_DEAD_MS */
 #define EVENTS_A_READ "64" /* each may hold a result of 1 MiB: all fit into QV_RESP_BYTES_MAX */
 #define EVENT_ID_MAX 64
 #define HASTE_MS 100 /* an answer without events comes after BLOCK_MS, not before this */

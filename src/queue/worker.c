@@ -15,7 +15,7 @@
 #include "queue/worker_private.h"
 
 #define TAKEN_N 15 /* what take.lua says of a job */
-#define BLOCK_MAX_MS 3000 /* well below QV_CONN_SILENCE_MS */
+#define BLOCK_MAX_MS 3000 /* well below QV_SILENCE_DEAD_MS */
 #define BLOCK_MIN_MS 2
 #define REST_TRANSIENT_MS 250
 #define REST_ERROR_MS 2000
@@ -310,7 +310,7 @@ static void block(QvWorker *w)
     return;
   w->blocked_us = g_get_monotonic_time();
   /* The deadline is for a connection that cannot be made: fetching must go on as long as commands work. */
-  w->blocked_id = qv_conn_sendl(w->blocking, QV_SEND_ONCE, ms + QV_CONN_SILENCE_MS, on_unblocked, w, "BZPOPMIN", marker,
+  w->blocked_id = qv_conn_sendl(w->blocking, QV_SEND_ONCE, ms + QV_SILENCE_DEAD_MS, on_unblocked, w, "BZPOPMIN", marker,
                                 seconds, NULL);
 }
 

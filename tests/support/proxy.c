@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "support/proxy.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -9,7 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define PAIRS_MAX 32
+#define PAIRS_MAX 64
 #define TURN_MS 20
 
 typedef struct {
@@ -20,7 +21,9 @@ typedef struct {
 } Pair;
 
 struct QvTestProxy {
-  char *path, *target;
+  char *path, *target; /* unix */
+  char *source;        /* TCP: where its connections come from; NULL for unix */
+  guint16 port, target_port;
   int listener;
   GThread *thread;
   GMutex mutex;
@@ -50,14 +53,35 @@ static void close_pair(QvTestProxy *p, guint i)
   p->pairs[i] = p->pairs[--p->pairs_n];
 }
 
+static struct sockaddr_in tcp_address(const char *host, guint16 port)
+{
+  struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(port) };
+  g_assert_cmpint(inet_pton(AF_INET, host, &in.sin_addr), ==, 1);
+  return in;
+}
+
+/* A descriptor, connected or not: what cannot be reached is closed by the caller. */
+static int connect_to_target(QvTestProxy *p, gboolean *connected)
+{
+  int fd = socket(p->source ? AF_INET : AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (p->source) {
+    struct sockaddr_in from = tcp_address(p->source, 0), to = tcp_address("127.0.0.1", p->target_port);
+    *connected = bind(fd, (struct sockaddr *)&from, sizeof from) == 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == 0;
+  } else {
+    struct sockaddr_un un = address_of(p->target);
+    *connected = connect(fd, (struct sockaddr *)&un, sizeof un) == 0;
+  }
+  return fd;
+}
+
 static void accept_one(QvTestProxy *p)
 {
+  gboolean connected;
   int client = accept4(p->listener, NULL, NULL, SOCK_CLOEXEC);
   if (client < 0)
     return;
-  struct sockaddr_un un = address_of(p->target);
-  int server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (p->pairs_n == PAIRS_MAX || connect(server, (struct sockaddr *)&un, sizeof un) < 0) {
+  int server = connect_to_target(p, &connected);
+  if (p->pairs_n == PAIRS_MAX || !connected) {
     close(client);
     close(server);
     return;
@@ -184,6 +208,36 @@ QvTestProxy *qv_test_proxy_start(const char *dir, const char *target)
   return p;
 }
 
+QvTestProxy *qv_test_proxy_start_tcp(const char *host, const char *source, guint16 target_port)
+{
+  QvTestProxy *p = g_new0(QvTestProxy, 1);
+  struct sockaddr_in in = tcp_address(host, 0);
+  socklen_t len = sizeof in;
+  p->source = g_strdup(source);
+  p->target_port = target_port;
+  g_mutex_init(&p->mutex);
+  p->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  g_assert_cmpint(bind(p->listener, (struct sockaddr *)&in, sizeof in), ==, 0);
+  g_assert_cmpint(getsockname(p->listener, (struct sockaddr *)&in, &len), ==, 0);
+  g_assert_cmpint(listen(p->listener, 64), ==, 0);
+  p->port = ntohs(in.sin_port);
+  p->thread = g_thread_new("proxy", run, p);
+  return p;
+}
+
+void qv_test_proxy_aim(QvTestProxy *p, guint16 target_port)
+{
+  g_mutex_lock(&p->mutex);
+  p->target_port = target_port;
+  p->cut = TRUE;
+  g_mutex_unlock(&p->mutex);
+}
+
+guint16 qv_test_proxy_port(const QvTestProxy *p)
+{
+  return p->port;
+}
+
 void qv_test_proxy_free(QvTestProxy *p)
 {
   if (!p)
@@ -193,10 +247,12 @@ void qv_test_proxy_free(QvTestProxy *p)
   g_mutex_unlock(&p->mutex);
   g_thread_join(p->thread);
   close(p->listener);
-  unlink(p->path);
+  if (p->path)
+    unlink(p->path);
   g_mutex_clear(&p->mutex);
   g_free(p->path);
   g_free(p->target);
+  g_free(p->source);
   g_free(p->lose_text);
   g_free(p->answer_text);
   g_free(p);

@@ -26,10 +26,16 @@ typedef struct {
 
 /* Listens on `<dir>/proxy.sock` and connects to `target` (a unix socket). */
 QvTestProxy *qv_test_proxy_start(const char *dir, const char *target);
+/* The same over TCP: listens on HOST (an IPv4 address of this machine, a free port) and connects to 127.0.0.1:TARGET_PORT from
+ * the address SOURCE, any of 127.0.0.0/8, by which the server's side can tell one relay from another. */
+QvTestProxy *qv_test_proxy_start_tcp(const char *host, const char *source, guint16 target_port);
 void qv_test_proxy_free(QvTestProxy *proxy);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvTestProxy, qv_test_proxy_free)
 
 const char *qv_test_proxy_socket(const QvTestProxy *proxy); /* borrowed */
+guint16 qv_test_proxy_port(const QvTestProxy *proxy); /* TCP */
+/* TCP: from now on connections lead to that port; those that there are end. */
+void qv_test_proxy_aim(QvTestProxy *proxy, guint16 target_port);
 /* The next `times` times that a client's bytes hold `text`: they reach the server, whose answer is thrown away, and both
  * sides are closed. times 0: off. */
 void qv_test_proxy_lose_reply_to(QvTestProxy *proxy, const char *text, guint times);

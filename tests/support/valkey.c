@@ -20,6 +20,7 @@ struct QvTestValkey {
   guint16 tcp_port, tls_port;
   GPid pid;
   GHashTable *urls;
+  char **options; /* more arguments for the server, or NULL */
 };
 
 static void die_with_parent(gpointer user)
@@ -124,6 +125,8 @@ static gboolean launch(QvTestValkey *v)
     for (gsize i = 0; i < G_N_ELEMENTS(more); i++)
       g_ptr_array_add(argv, (gpointer)more[i]);
   }
+  for (char **option = v->options; option && *option; option++)
+    g_ptr_array_add(argv, *option);
   g_ptr_array_add(argv, NULL);
   g_autoptr(GError) error = NULL;
   g_spawn_async(v->dir, (char **)argv->pdata, NULL,
@@ -189,6 +192,12 @@ void qv_test_valkey_restart(QvTestValkey *v)
   g_error("valkey-server did not start again in %s", v->dir);
 }
 
+void qv_test_valkey_set_options(QvTestValkey *v, const char *const *options)
+{
+  g_strfreev(v->options);
+  v->options = g_strdupv((char **)options);
+}
+
 void qv_test_valkey_free(QvTestValkey *v)
 {
   if (!v)
@@ -200,6 +209,7 @@ void qv_test_valkey_free(QvTestValkey *v)
   g_free(v->socket);
   g_free(v->password);
   g_free(v->ca_file);
+  g_strfreev(v->options);
   g_free(v);
 }
 

@@ -23,6 +23,8 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvTestValkey, qv_test_valkey_free)
 
 void qv_test_valkey_kill(QvTestValkey *valkey);    /* SIGKILL, reaped; the folder stays */
 void qv_test_valkey_restart(QvTestValkey *valkey); /* after kill: the same address, ports, users */
+/* From the next restart on: more of the server's arguments, NULL at the end. */
+void qv_test_valkey_set_options(QvTestValkey *valkey, const char *const *options);
 GPid qv_test_valkey_pid(const QvTestValkey *valkey); /* for SIGSTOP and the like */
 
 /* The rest is borrowed and lives as long as valkey. user: worker, sandbox, egress, admin. */

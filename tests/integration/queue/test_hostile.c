@@ -287,7 +287,7 @@ static gboolean all_done(const Asked *asked, guint n)
   return TRUE;
 }
 
-/* Silence takes QV_CONN_SILENCE_MS to be seen: once is enough. */
+/* Silence takes QV_SILENCE_DEAD_MS to be seen: once is enough. */
 static gboolean is_for(const Question *q, gsize i)
 {
   return answers[i].bytes && (q == questions || answers[i].after != QV_TEST_AFTER_HUSH);

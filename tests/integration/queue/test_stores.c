@@ -133,7 +133,7 @@ static void test_cancel(Fixture *f, gconstpointer unused)
   g_assert_cmpmem(g_bytes_get_data(got.bytes, NULL), g_bytes_get_size(got.bytes), "{\"c\":1}", 7);
   g_bytes_unref(got.bytes);
   /* It lives through idle times, and comes back after a loss. */
-  qv_test_turn_ms(3 * QV_CONN_PING_MS);
+  qv_test_turn_ms(3 * QV_SILENCE_ASK_MS);
   g_assert_cmpuint(heard.failed_n, ==, 0);
   qv_test_valkey_kill(f->valkey);
   QV_TEST_WAIT(heard.failed_n > 0);

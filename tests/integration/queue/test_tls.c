@@ -24,18 +24,23 @@ static void see(const QvReply *reply, const GError *error, gpointer user)
   g_strlcpy(seen->message, error ? error->message : "", sizeof seen->message);
 }
 
-static Seen ping(const char *url, const char *ca_file)
+static Seen ping_at(QvAddress *address)
 {
-  g_autoptr(QvAddress) address = fixture_address(url);
-  g_autoptr(GError) error = NULL;
-  if (ca_file)
-    g_assert_true(qv_address_set_tls(address, ca_file, NULL, NULL, &error));
   g_autoptr(QvConn) conn = qv_conn_new(address, NULL);
   Seen seen = { 0 };
   qv_conn_set_fail_fast(conn, TRUE);
   qv_conn_sendl(conn, QV_SEND_AGAIN, 0, see, &seen, "PING", NULL);
   QV_TEST_WAIT(seen.n == 1);
   return seen;
+}
+
+static Seen ping(const char *url, const char *ca_file)
+{
+  g_autoptr(QvAddress) address = fixture_address(url);
+  g_autoptr(GError) error = NULL;
+  if (ca_file)
+    g_assert_true(qv_address_set_tls(address, ca_file, NULL, NULL, &error));
+  return ping_at(address);
 }
 
 static void test_private_ca(void)
@@ -52,15 +57,77 @@ static void test_private_ca(void)
   g_assert_cmpint(ping(qv_test_valkey_tls_url(v, "worker"), "/nonexistent/ca.pem").code, !=, -1);
 }
 
+static guint16 tls_port(QvTestValkey *v)
+{
+  const char *url = qv_test_valkey_tls_url(v, "worker");
+  return (guint16)g_ascii_strtoull(strrchr(url, ':') + 1, NULL, 10);
+}
+
+/* The certificate is for localhost and 127.0.0.1; another address of the same machine leads to the same server. */
 static void test_wrong_name(void)
 {
   g_autoptr(QvTestValkey) v = qv_test_valkey_start(QV_TEST_VALKEY_TLS);
-  /* The certificate is for localhost and 127.0.0.1, the address is another of the same machine. */
-  g_autoptr(GString) url = g_string_new(qv_test_valkey_tls_url(v, "worker"));
-  g_string_replace(url, "localhost", "127.0.0.1", 0);
-  g_assert_true(ping(url->str, qv_test_valkey_ca_file(v)).is_pong);
-  g_string_replace(url, "127.0.0.1", "ip6-localhost.invalid", 0);
-  g_assert_cmpint(ping(url->str, qv_test_valkey_ca_file(v)).code, !=, -1);
+  const char *hosts[] = { "127.0.0.1", "127.0.0.2" };
+  for (gsize i = 0; i < G_N_ELEMENTS(hosts); i++) {
+    g_autoptr(QvTestProxy) relay = qv_test_proxy_start_tcp(hosts[i], "127.0.0.1", tls_port(v));
+    g_autofree char *url =
+      g_strdup_printf("rediss://worker:%s@%s:%u", qv_test_valkey_password(v), hosts[i], qv_test_proxy_port(relay));
+    Seen seen = ping(url, qv_test_valkey_ca_file(v));
+    g_assert_cmpint(seen.is_pong, ==, i == 0);
+    if (i > 0) {
+      g_assert_cmpint(seen.code, ==, QV_ERROR_AUTH);
+      g_assert_nonnull(strstr(seen.message, "TLS"));
+    }
+  }
+}
+
+static void run(QvTestValkey *v, const char *command)
+{
+  g_autoptr(GError) error = NULL;
+  g_auto(GStrv) argv = NULL;
+  int status;
+  g_assert_true(g_shell_parse_argv(command, NULL, &argv, &error));
+  g_spawn_sync(qv_test_valkey_dir(v), argv, NULL,
+               G_SPAWN_SEARCH_PATH | G_SPAWN_STDOUT_TO_DEV_NULL | G_SPAWN_STDERR_TO_DEV_NULL, NULL, NULL, NULL, NULL, &status,
+               &error);
+  g_assert_no_error(error);
+  g_assert_true(g_spawn_check_wait_status(status, NULL));
+}
+
+/* The certificate runs out under a server that is connected to, and is renewed. */
+static void test_expired(void)
+{
+  g_autoptr(QvTestValkey) v = qv_test_valkey_start(QV_TEST_VALKEY_TLS);
+  const char *days[] = { "-1", "30" };
+  for (gsize i = 0; i < G_N_ELEMENTS(days); i++) {
+    g_autofree char *command = g_strconcat("openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial "
+                                           "-extfile ext -out server.pem -days ", days[i], NULL);
+    run(v, command);
+    qv_test_valkey_kill(v);
+    qv_test_valkey_restart(v);
+    Seen seen = ping(qv_test_valkey_tls_url(v, "worker"), qv_test_valkey_ca_file(v));
+    g_assert_cmpint(seen.code, ==, i == 0 ? (int)QV_ERROR_AUTH : -1);
+  }
+}
+
+/* A server that wants to know its clients: none, a stranger's, the right certificate. */
+static void test_client_certificate(void)
+{
+  g_autoptr(QvTestValkey) v = qv_test_valkey_start(QV_TEST_VALKEY_TLS), other = qv_test_valkey_start(QV_TEST_VALKEY_TLS);
+  const char *strict[] = { "--tls-auth-clients", "yes", NULL };
+  qv_test_valkey_kill(v);
+  qv_test_valkey_set_options(v, strict);
+  qv_test_valkey_restart(v);
+  g_assert_cmpint(ping(qv_test_valkey_tls_url(v, "worker"), qv_test_valkey_ca_file(v)).code, !=, -1);
+  QvTestValkey *signers[] = { other, v };
+  for (gsize i = 0; i < G_N_ELEMENTS(signers); i++) {
+    g_autofree char *cert = g_build_filename(qv_test_valkey_dir(signers[i]), "server.pem", NULL);
+    g_autofree char *key = g_build_filename(qv_test_valkey_dir(signers[i]), "server.key", NULL);
+    g_autoptr(QvAddress) address = fixture_address(qv_test_valkey_tls_url(v, "worker"));
+    g_assert_true(qv_address_set_tls(address, qv_test_valkey_ca_file(v), cert, key, NULL));
+    Seen seen = ping_at(address);
+    g_assert_cmpint(seen.is_pong, ==, i == 1);
+  }
 }
 
 /* A whole job over TLS, with data of the largest size, across a lost connection. */
@@ -111,6 +178,8 @@ int main(int argc, char **argv)
   }
   g_test_add_func("/queue/tls/private-ca", test_private_ca);
   g_test_add_func("/queue/tls/wrong-name", test_wrong_name);
+  g_test_add_func("/queue/tls/expired", test_expired);
+  g_test_add_func("/queue/tls/client-certificate", test_client_certificate);
   g_test_add_func("/queue/tls/job", test_job);
   g_test_add_func("/queue/tls/mixed-up", test_mixed_up);
   int status = g_test_run();
