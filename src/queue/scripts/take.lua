@@ -150,6 +150,13 @@ local function describe(id, data_max)
     f[6] and string.sub(f[6], 1, 1024), has(7), has(8), has(9), has(10) }
 end
 
+-- A key of another type is no job, and no reason for the queue to stand still. Any other error is one: a right that is
+-- missing must not read as a job that is not there.
+local function is_hash(key)
+  local answer = redis.pcall('HEXISTS', key, 'data')
+  return type(answer) == 'number' or not string.find(answer.err, 'WRONGTYPE', 1, true) and call('HEXISTS', key, 'data') ~= nil
+end
+
 local function start(id, token, lock_ms, now, worker, max, duration)
   local key = P .. id
   if max and call('HEXISTS', key, 'defa') == 0 then
@@ -190,8 +197,7 @@ local function take(token, lock_ms, now, worker, data_max, again, order)
   if not held() then
     local id = pop(order, data_max)
     while id do
-      -- A key that is no hash answers with an error: no job, and no reason for the queue to stand still.
-      if type(redis.pcall('HEXISTS', P .. id, 'data')) == 'number' and call('EXISTS', P .. id) == 1 then
+      if is_hash(P .. id) and call('EXISTS', P .. id) == 1 then
         start(id, token, lock_ms, now, worker, max, duration)
         return describe(id, data_max)
       end
