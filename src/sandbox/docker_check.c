@@ -185,6 +185,8 @@ char *qv_docker_explain(const QvDockerBackend *docker, const char *runtime, cons
     remedy = "; the image has no " QV_CONTAINER_ENTRY " that runs here: build it with `quavon images build`";
   else if (strstr(said, "nknown runtime") != NULL || strstr(said, "nvalid runtime") != NULL)
     remedy = made = g_strdup_printf("; register it: runsc install --runtime=%s -- --platform=systrap && systemctl restart docker", runtime);
+  else if (strstr(said, "no space left") != NULL)
+    remedy = "; the disk of the engine's data folder is full: docker system df shows what takes it";
   else if (strstr(said, "No such image") != NULL)
     remedy = "; load its archive: docker load --input FILE";
   else if (strstr(said, "network") != NULL && strstr(said, "not found") != NULL)

@@ -16,6 +16,8 @@
 #define TEXT_BYTES_MAX (256 * 1024)
 #define PAUSE_US 5000
 #define CGROUP_MOUNT "/sys/fs/cgroup"
+#define GROUP_DEPTH 4 /* hierarchy, up to two parents, the container's own */
+#define GROUP_TRIES 20
 
 static char *read_proc(const char *pid, const char *name, gsize *n)
 {
@@ -116,6 +118,40 @@ static void remove_folders(GHashTable *folders, const char *container)
       folder = parent;
     }
   }
+}
+
+/* FOLDER and what is below it. A folder may still be busy with what has just died. */
+static void remove_tree(const char *folder)
+{
+  g_autoptr(GDir) dir = g_dir_open(folder, 0, NULL);
+  for (const char *name = dir != NULL ? g_dir_read_name(dir) : NULL; name != NULL; name = g_dir_read_name(dir)) {
+    g_autofree char *path = g_build_filename(folder, name, NULL);
+    if (g_file_test(path, G_FILE_TEST_IS_DIR))
+      remove_tree(path);
+  }
+  for (guint i = 0; i < GROUP_TRIES && rmdir(folder) != 0 && errno == EBUSY; i++)
+    g_usleep(PAUSE_US);
+}
+
+static void remove_groups_below(const char *folder, guint depth, const char *container)
+{
+  DIR *dir = opendir(folder);
+  for (const struct dirent *entry = dir != NULL ? readdir(dir) : NULL; entry != NULL; entry = readdir(dir)) {
+    if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
+      continue;
+    g_autofree char *path = g_build_filename(folder, entry->d_name, NULL);
+    if (strstr(entry->d_name, container) != NULL)
+      remove_tree(path);
+    else if (depth > 1)
+      remove_groups_below(path, depth - 1, container);
+  }
+  if (dir != NULL)
+    closedir(dir);
+}
+
+void qv_docker_remove_groups(const char *container)
+{
+  remove_groups_below(CGROUP_MOUNT, GROUP_DEPTH, container);
 }
 
 gboolean qv_docker_end_processes(const char *container, gint64 until_ms, GError **error)

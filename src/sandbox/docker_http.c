@@ -170,6 +170,9 @@ static QvEngineCall *call_new(QvEngine *engine, const QvEngineRequest *request)
   curl_easy_setopt(call->easy, CURLOPT_HEADERFUNCTION, on_header);
   curl_easy_setopt(call->easy, CURLOPT_HEADERDATA, call);
   curl_easy_setopt(call->easy, CURLOPT_PRIVATE, call);
+  /* On a connection that was used before, libcurl asks once more where the answer is lost: a second container. */
+  if (strcmp(request->method, "POST") == 0)
+    curl_easy_setopt(call->easy, CURLOPT_FRESH_CONNECT, 1L);
   set_body(call, request);
   return call;
 }

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Owns the end: the container gone from the engine, and nothing of it running on the host. Every
  * call of the engine has a deadline; one that cannot be reached is asked again until the time is up,
- * and the processes are ended meanwhile, where this host shows them. */
+ * and the processes are ended meanwhile, where this host shows them. So is what the engine itself waits for in
+ * vain: a shim that stands still answers nobody, and the removal waits for it.
+ *
+ * A creation that is under way when the kill comes may make its container after the kill has looked: it never starts, and the
+ * sweep of every minute finds it by its label. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +20,7 @@
 #define PAUSE_MIN_US 20000
 #define PAUSE_MAX_US 1000000
 #define CUT_MS 10000u
+#define ASK_MS 10000 /* for one removal, of the time that there is for all tries */
 
 static void pause_longer(gulong *pause_us)
 {
@@ -25,7 +30,7 @@ static void pause_longer(gulong *pause_us)
 
 static guint left_ms(gint64 until_ms)
 {
-  return (guint)CLAMP(until_ms - qv_clock_mono_ms(), 100, QV_DOCKER_KILL_MS);
+  return (guint)CLAMP(until_ms - qv_clock_mono_ms(), 100, ASK_MS);
 }
 
 gboolean qv_docker_remove_container(QvDockerBackend *docker, const char *container, gint64 until_ms, GError **error)
@@ -72,6 +77,12 @@ static gboolean remove_unknown(QvDockerSandbox *s, gint64 until_ms, GError **err
   }
 }
 
+/* Looked for where the start was cut off; of one that ran the folder is known. */
+static gboolean groups_may_be_left(const QvDockerSandbox *s)
+{
+  return !s->head.started || s->group.memory == NULL || access(s->group.memory, F_OK) == 0;
+}
+
 gboolean qv_docker_kill(QvSandbox *sandbox, GError **error)
 {
   QvDockerSandbox *s = (QvDockerSandbox *)sandbox;
@@ -86,6 +97,8 @@ gboolean qv_docker_kill(QvSandbox *sandbox, GError **error)
   if (s->container != NULL) {
     if (!qv_docker_remove_container(docker, s->container, until_ms, error))
       return FALSE;
+    if (groups_may_be_left(s))
+      qv_docker_remove_groups(s->container);
   } else if (s->create_sent && !remove_unknown(s, until_ms, error)) {
     return FALSE;
   }

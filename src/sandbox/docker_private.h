@@ -110,6 +110,9 @@ gboolean qv_docker_container_id_valid(const char *id);
 GArray *qv_docker_processes(const char *container);
 /* Kills them until there are none, and removes their control groups. QV_ERROR_TIMEOUT; QV_ERROR_AUTH where we may not. */
 gboolean qv_docker_end_processes(const char *container, gint64 until_ms, GError **error);
+/* The control groups that have CONTAINER's id in their name, where they are empty and we may: a start that is cut off leaves them, and
+ * the engine removes the container without them. Walks through all groups of the host. */
+void qv_docker_remove_groups(const char *container);
 /* The control groups of process PID, where it is CONTAINER's. */
 void qv_docker_group_find(QvDockerGroup *group, gint pid, const char *container);
 void qv_docker_group_clear(QvDockerGroup *group);

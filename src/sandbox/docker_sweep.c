@@ -98,6 +98,15 @@ static GHashTable *find_ids(QvDockerBackend *docker, const json_t *list, GError 
   return g_steal_pointer(&ids);
 }
 
+/* Whoever had it was cut off at some moment: nothing of it is taken for granted. */
+static gboolean remove_one(QvDockerBackend *docker, const char *container, gint64 until_ms, GError **error)
+{
+  if (!qv_docker_remove_container(docker, container, until_ms, error))
+    return FALSE;
+  qv_docker_remove_groups(container);
+  return TRUE;
+}
+
 static gboolean remove_all(QvDockerBackend *docker, const json_t *list, const char *id, GError **error)
 {
   gint64 until_ms = qv_clock_mono_ms() + SWEEP_DEADLINE_MS;
@@ -105,11 +114,11 @@ static gboolean remove_all(QvDockerBackend *docker, const json_t *list, const ch
   for (gsize i = 0; i < json_array_size(list); i++) {
     const json_t *container = json_array_get(list, i);
     if (strcmp(job_of(container), id) == 0 &&
-        !qv_docker_remove_container(docker, json_string_value(json_object_get(container, "Id")), until_ms, error))
+        !remove_one(docker, json_string_value(json_object_get(container, "Id")), until_ms, error))
       return FALSE;
   }
   /* The engine may have forgotten it, and the host not. */
-  return (noted == NULL || qv_docker_remove_container(docker, noted, until_ms, error)) &&
+  return (noted == NULL || remove_one(docker, noted, until_ms, error)) &&
          qv_run_folder_remove(docker->runs_dir, id, error);
 }
 

@@ -48,8 +48,9 @@ static void tell(QvTestDockerd *d, const char *command)
   g_free(ask(d, command));
 }
 
-QvTestDockerd *qv_test_dockerd_start(gboolean plain)
+QvTestDockerd *qv_test_dockerd_start(QvTestDockerdKind kind)
 {
+  static const char *const MODES[] = {"usual", "plain", "small"};
   g_autoptr(GError) error = NULL;
   QvTestDockerd *d = g_new0(QvTestDockerd, 1);
   char name[] = "/tmp/qv-docker-XXXXXX";
@@ -59,7 +60,7 @@ QvTestDockerd *qv_test_dockerd_start(gboolean plain)
   const char *root = g_getenv("QUAVON_SOURCE_ROOT");
   g_autofree char *program = g_build_filename(root != NULL ? root : ".", KEEPER, NULL);
   d->keeper = g_subprocess_new(G_SUBPROCESS_FLAGS_STDIN_PIPE | G_SUBPROCESS_FLAGS_STDOUT_PIPE, &error, "python3", program,
-                               d->dir, plain ? "plain" : NULL, NULL);
+                               d->dir, MODES[kind], NULL);
   g_assert_no_error(error);
   d->commands = g_subprocess_get_stdin_pipe(d->keeper);
   d->answers = g_data_input_stream_new(g_subprocess_get_stdout_pipe(d->keeper));
@@ -102,6 +103,11 @@ void qv_test_dockerd_kill(QvTestDockerd *d)
 void qv_test_dockerd_kill_all(QvTestDockerd *d)
 {
   tell(d, "kill-all");
+}
+
+void qv_test_dockerd_stop(QvTestDockerd *d)
+{
+  tell(d, "stop");
 }
 
 void qv_test_dockerd_restart(QvTestDockerd *d)

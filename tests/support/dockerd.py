@@ -11,13 +11,14 @@ Commands, a line each on standard input, each answered with one line:
     start                start engine and containerd where they do not run      ready | failed TEXT
     kill                 SIGKILL the engine                                      done
     kill-all             SIGKILL the engine, then containerd                     done
+    stop                 SIGTERM, as a service's restart sends it                done
     pid                  the engine's process id                                 NUMBER (0: it does not run)
     containerd           containerd's                                            NUMBER
     image FOLDER [ARCH]  make an image of one layer of FOLDER and load it        sha256:… | failed TEXT
     load FILE            load an archive                                         done | failed TEXT
 
 With a second argument `plain` the tmpfs over /proc/sys/net is left out: what this release of runsc refuses there is
-refused.
+refused. With `small` the engine's data root is a tmpfs of a few MiB, to be filled.
 
 The end of standard input, however it comes about, is the end of everything: the engine is told to stop, then
 every process of its mount namespace or its control groups is killed, by id, and namespaces, mounts, control
@@ -57,6 +58,7 @@ echo 1 >/proc/sys/net/ipv4/ip_forward
 for name in all default lo; do echo 0 >/proc/sys/net/ipv4/conf/$name/route_localnet; done
 for name in all default; do echo 1 >/proc/sys/net/ipv6/conf/$name/disable_ipv6; echo 0 >/proc/sys/net/ipv6/conf/$name/forwarding; done
 }
+[ "$1" != small ] || mount -t tmpfs -o size=48m tmpfs "$2"
 ip link set lo up
 exec sleep infinity
 """
@@ -90,6 +92,7 @@ class Keeper:
         false_runsc.write_text('#!/bin/sh\nexec runc "$@"\n')
         false_runsc.chmod(0o755)
         runtimes["runsc-false"]["runtimeArgs"] = []
+        (self.folder / "data").mkdir(mode=0o710)
         settings = {
             "data-root": self.path("data"), "exec-root": self.path("exec"), "pidfile": self.path("dockerd.pid"),
             "hosts": ["unix://" + self.path("docker.sock")], "containerd": self.path("containerd.sock"),
@@ -113,7 +116,8 @@ class Keeper:
                                 start_new_session=True)
 
     def hold_namespaces(self):
-        self.holder = subprocess.Popen(["unshare", "--mount", "--net", "--propagation=private", "--", "sh", "-c", SETUP, "sh", self.mode],
+        self.holder = subprocess.Popen(["unshare", "--mount", "--net", "--propagation=private", "--", "sh", "-c", SETUP, "sh", self.mode,
+                                        self.path("data")],
                                        stdin=subprocess.DEVNULL, stdout=self.log("holder.log"), stderr=subprocess.STDOUT,
                                        start_new_session=True)
         until = time.monotonic() + READY_S
@@ -230,6 +234,15 @@ class Keeper:
             process.kill()
             process.wait()
 
+    def end(self, process):
+        if process is None or process.poll() is not None:
+            return
+        process.terminate()
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill(process)
+
     def ours(self):
         """Every process of the mount namespace and of the control groups: shims, containers, what a start left."""
         found = set()
@@ -262,12 +275,7 @@ class Keeper:
 
     def stop(self):
         for process in (self.engine, self.containerd):
-            if process is not None and process.poll() is None:
-                process.terminate()
-                try:
-                    process.wait(STOP_S)
-                except subprocess.TimeoutExpired:
-                    self.kill(process)
+            self.end(process)
         self.kill(self.holder)
         until = time.monotonic() + CLEAN_S
         while time.monotonic() < until:
@@ -312,6 +320,8 @@ def main():
             elif command == "kill-all":
                 keeper.kill(keeper.engine)
                 keeper.kill(keeper.containerd)
+            elif command == "stop":
+                keeper.end(keeper.engine)
             elif command in ("pid", "containerd"):
                 process = keeper.engine if command == "pid" else keeper.containerd
                 answer = str(process.pid if process is not None and process.poll() is None else 0)

@@ -27,8 +27,8 @@ struct QvTestProxy {
   int listener;
   GThread *thread;
   GMutex mutex;
-  gboolean quit, frozen, cut;
-  char *lose_text;
+  gboolean quit, frozen, cut, trickle;
+  char *lose_text, *alter_text, *alter_other;
   guint lose_times, lost_n;
   char *answer_text;
   const QvTestAnswer *answer;
@@ -130,6 +130,22 @@ static gboolean answer_instead(QvTestProxy *p, Pair *pair)
   return fine && !quit && a->after != QV_TEST_AFTER_HANG_UP;
 }
 
+static void alter(QvTestProxy *p, char *bytes, gsize n)
+{
+  gsize text_n = p->alter_text != NULL ? strlen(p->alter_text) : 0;
+  for (char *at = bytes; text_n > 0 && (at = memmem(at, n - (gsize)(at - bytes), p->alter_text, text_n)) != NULL; at += text_n)
+    memcpy(at, p->alter_other, text_n);
+}
+
+static gboolean hand_on(QvTestProxy *p, gboolean from_client, int to, const char *bytes, gsize n)
+{
+  gsize step = p->trickle && !from_client ? 1 : n;
+  for (gsize at = 0; at < n; at += step)
+    if (!write_all(to, bytes + at, step))
+      return FALSE;
+  return TRUE;
+}
+
 /* FALSE: close the pair. */
 static gboolean move(QvTestProxy *p, Pair *pair, gboolean from_client)
 {
@@ -156,7 +172,9 @@ static gboolean move(QvTestProxy *p, Pair *pair, gboolean from_client)
     p->lose_times--;
     pair->losing = TRUE;
   }
-  return write_all(to, buffer, n);
+  if (!from_client)
+    alter(p, buffer, (gsize)n);
+  return hand_on(p, from_client, to, buffer, (gsize)n);
 }
 
 static gpointer run(gpointer user)
@@ -255,6 +273,8 @@ void qv_test_proxy_free(QvTestProxy *p)
   g_free(p->source);
   g_free(p->lose_text);
   g_free(p->answer_text);
+  g_free(p->alter_text);
+  g_free(p->alter_other);
   g_free(p);
 }
 
@@ -269,6 +289,24 @@ void qv_test_proxy_lose_reply_to(QvTestProxy *p, const char *text, guint times)
   g_free(p->lose_text);
   p->lose_text = g_strdup(text);
   p->lose_times = times;
+  g_mutex_unlock(&p->mutex);
+}
+
+void qv_test_proxy_alter(QvTestProxy *p, const char *text, const char *other)
+{
+  g_assert_true(text == NULL || strlen(text) == strlen(other));
+  g_mutex_lock(&p->mutex);
+  g_free(p->alter_text);
+  g_free(p->alter_other);
+  p->alter_text = g_strdup(text);
+  p->alter_other = g_strdup(other);
+  g_mutex_unlock(&p->mutex);
+}
+
+void qv_test_proxy_trickle(QvTestProxy *p, gboolean trickle)
+{
+  g_mutex_lock(&p->mutex);
+  p->trickle = trickle;
   g_mutex_unlock(&p->mutex);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A relay between a client and a Valkey socket, in a thread, that misbehaves on
- * demand: loses replies, goes silent without closing, refuses connections, answers in the server's place. The server is
- * real: whatever the relay is not told to spoil is the same scenario without harm. */
+/* A relay between a client and a unix socket (Valkey's, a Docker engine's), in a thread, that misbehaves on
+ * demand: loses replies, alters them, goes silent without closing, refuses connections, answers in the server's place. The
+ * server is real: whatever the relay is not told to spoil is the same scenario without harm. */
 #pragma once
 
 #include <glib.h>
@@ -44,6 +44,10 @@ guint qv_test_proxy_lost_n(QvTestProxy *proxy); /* replies thrown away so far */
  * ANSWER (borrowed) is sent in its place. */
 void qv_test_proxy_answer(QvTestProxy *proxy, const char *text, const QvTestAnswer *answer, guint times);
 guint qv_test_proxy_answered_n(QvTestProxy *proxy); /* since it began */
+/* Every TEXT in what the server says becomes OTHER, of the same length; NULL: off. Not across two reads. */
+void qv_test_proxy_alter(QvTestProxy *proxy, const char *text, const char *other);
+/* What the server says is handed on byte by byte. */
+void qv_test_proxy_trickle(QvTestProxy *proxy, gboolean trickle);
 /* Silent: everything stays open, no byte moves, connections are accepted and left alone. */
 void qv_test_proxy_freeze(QvTestProxy *proxy, gboolean frozen);
 /* Closes all connections that there are. */

@@ -1,42 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rounds of jobs under faults. In each round one of supervisor, job process, unpack process,
  * sandbox and valkey-server is killed with SIGKILL, or the connections to Valkey are cut, at a random moment of a run of
- * jobs; now and then leftovers are planted, which must be found. Afterwards:
+ * jobs; where sandboxes are containers (--backend=docker-runsc), also the engine, the engine with containerd, and a shim, or one
+ * of the two stands still for a while. Now and then leftovers are planted, which must be found. Afterwards:
  *
  *   - every job has exactly one terminal state: a verified result, or `stalled`;
  *   - no job's code ran twice: at most one start of a sandbox is logged with its id, and one signed result exists;
- *   - no sandbox, process, cgroup, mount, bundle, blob, token or lock is left after one sweep;
+ *   - no sandbox, container, process, cgroup, mount, bundle, blob, token or lock is left after one sweep;
  *   - the runner is fine: the next job succeeds.
  *
- *   runner_fault [--series=N] [--first=N] [--rounds=N] [--jobs=N]
+ *   runner_fault [--backend=NAME] [--series=N] [--first=N] [--rounds=N] [--jobs=N]
  *
  * A series is named by its seed (GLib takes --seed for itself). Without arguments: a few rounds of each of three
- * seeds; with QUAVON_TEST_LONG=1 a hundred of each. A failure's last lines name seed and
+ * seeds, of one seed with an engine; with QUAVON_TEST_LONG=1 a hundred of each. A failure's last lines name seed and
  * round. The seed decides what is done and in which order; moments are the machine's. */
 #include <glib.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "leftovers.h"
+#include "place.h"
 #include "support/proxy.h"
 
 enum { JOBS_MAX = 16, SEEDS = 3, SHORT_ROUNDS = 3, LONG_ROUNDS = 100, NEXT_TRIES = 20 };
 
-static guint one_seed, first_round = 1, rounds_n, jobs_n = 3;
+static guint one_seed, first_round = 1, rounds_n, seeds_n, jobs_n = 3;
 
+/* The last ones are for sandboxes of an engine. */
 #define FAULTS(X) \
   X(kill_supervisor) X(kill_job) X(kill_unpack) X(kill_sandbox) X(kill_valkey) X(lose_valkey) X(cut_connections) \
-  X(freeze_supervisor)
+  X(freeze_supervisor) X(kill_engine) X(kill_containerd) X(kill_shim) X(freeze_engine) X(freeze_shim)
 
 typedef enum {
 #define X(name) FAULT_##name,
   FAULTS(X)
 #undef X
-  FAULTS_N
+  FAULTS_N,
+  FAULTS_WITHOUT_ENGINE_N = FAULT_kill_engine
 } Fault;
 
 static const char *const fault_names[] = {
@@ -54,8 +59,10 @@ typedef struct {
 
 static void start_runner(Round *round)
 {
+  const char *const *place = place_environment();
   world_start(round->world, (const char *const[]){round->url, "QUAVON_SANDBOX_LOCK_MS=1000", "QUAVON_SANDBOX_STALLED_MS=1000",
-                                                  "QUAVON_SANDBOX_GRACE_MS=1000", "QUAVON_SANDBOX_CONCURRENCY=2", NULL});
+                                                  "QUAVON_SANDBOX_GRACE_MS=1000", "QUAVON_SANDBOX_CONCURRENCY=2", place[0],
+                                                  place[1], place[2], NULL});
 }
 
 static void pause_ms(gint64 ms)
@@ -76,6 +83,46 @@ static void kill_below(World *world, const char *word)
   g_test_message("  pid %d", victim);
   if (victim > 0)
     kill(victim, SIGKILL);
+}
+
+/* For engines: a process of a sandbox, or a shim. */
+static void signal_one(Round *round, PlaceProcess which, int number, gint64 stopped_ms)
+{
+  GPid pid = place_process(which, (guint)g_rand_int_range(round->rand, 0, 1000));
+  g_test_message("  pid %d", pid);
+  if (pid <= 0)
+    return;
+  kill(pid, number);
+  if (number != SIGSTOP)
+    return;
+  pause_ms(stopped_ms);
+  kill(pid, SIGCONT);
+}
+
+static void strike_engine(Round *round, Fault fault)
+{
+  gint64 ms = g_rand_int_range(round->rand, 0, 2500);
+  GPid pid;
+  switch (fault) {
+  case FAULT_kill_engine:
+  case FAULT_kill_containerd:
+    place_kill_engine(fault == FAULT_kill_containerd, ms);
+    break;
+  case FAULT_kill_shim:
+    signal_one(round, PLACE_SHIM, SIGKILL, 0);
+    break;
+  case FAULT_freeze_shim:
+    signal_one(round, PLACE_SHIM, SIGSTOP, ms);
+    break;
+  case FAULT_freeze_engine:
+    pid = place_engine();
+    kill(pid, SIGSTOP);
+    pause_ms(ms);
+    kill(pid, SIGCONT);
+    break;
+  default:
+    break;
+  }
 }
 
 /* While nothing runs: what is planted is found by us, and swept by the next start. */
@@ -101,7 +148,10 @@ static void strike(Round *round, Fault fault)
     kill_below(world, "unpack");
     break;
   case FAULT_kill_sandbox:
-    kill_below(world, "run");
+    if (place_has_engine())
+      signal_one(round, PLACE_SANDBOX, SIGKILL, 0);
+    else
+      kill_below(world, "run");
     break;
   case FAULT_kill_valkey:
   case FAULT_lose_valkey: /* for less, and for more than a lock lives */
@@ -120,7 +170,8 @@ static void strike(Round *round, Fault fault)
     pause_ms(g_rand_int_range(round->rand, 100, 2500));
     kill(world->runner, SIGCONT);
     break;
-  case FAULTS_N:
+  default:
+    strike_engine(round, fault);
     break;
   }
 }
@@ -132,6 +183,7 @@ static QvJob *make_job(Round *round)
   QvJob *job = world_job(round->world, scripts[g_rand_int_range(round->rand, 0, G_N_ELEMENTS(scripts))]);
   g_strfreev(job->artefacts);
   job->artefacts = g_strdupv((char *[]){(char *)"big", NULL});
+  place_job(job);
   return job;
 }
 
@@ -189,6 +241,7 @@ static void expect_next(Round *round)
   for (int tries = 0; tries < NEXT_TRIES; tries++) {
     char sha256[65];
     g_autoptr(QvJob) next = world_job(round->world, "true");
+    place_job(next);
     world_add(round->world, next, sha256);
     g_autofree char *text = NULL;
     QvJobState state = world_wait(round->world, next->job_id, &text);
@@ -217,7 +270,7 @@ static void run_jobs(Round *round)
   world_await_log(world, "job starts");
   for (guint i = g_rand_int_range(round->rand, 1, 3); i > 0; i--) {
     pause_ms(g_rand_int_range(round->rand, 0, 1500));
-    Fault fault = g_rand_int_range(round->rand, 0, FAULTS_N);
+    Fault fault = g_rand_int_range(round->rand, 0, place_has_engine() ? FAULTS_N : FAULTS_WITHOUT_ENGINE_N);
     g_test_message("fault %s", fault_names[fault]);
     strike(round, fault);
   }
@@ -266,12 +319,12 @@ static void test_planted(void)
   if (round.world == NULL)
     return;
   round.rand = g_rand_new_with_seed(1);
-  world_start(round.world, NULL);
+  world_start(round.world, place_environment());
   expect_next(&round);
   world_stop(round.world, SIGKILL);
   for (LeftoverKind kind = 0; kind < LEFTOVER_KINDS_N; kind++)
     leftover_plant(round.world, kind, round.rand);
-  world_start(round.world, NULL);
+  world_start(round.world, place_environment());
   leftovers_await_none(round.world);
   expect_next(&round);
   g_assert_cmpint(world_stop(round.world, SIGTERM), ==, 0);
@@ -279,24 +332,44 @@ static void test_planted(void)
   g_rand_free(round.rand);
 }
 
-int main(int argc, char **argv)
+static void usage(void)
 {
-  g_test_init(&argc, &argv, NULL);
+  fprintf(stderr, "usage: runner_fault [--backend=NAME] [--series=N] [--first=N] [--rounds=N] [--jobs=N]\n");
+  exit(64);
+}
+
+static void read_arguments(int argc, char **argv)
+{
   gboolean in_full = g_strcmp0(g_getenv("QUAVON_TEST_LONG"), "1") == 0;
   rounds_n = in_full ? LONG_ROUNDS : SHORT_ROUNDS;
   for (int i = 1; i < argc; i++) {
+    if (g_str_has_prefix(argv[i], "--backend=") && place_choose(argv[i] + strlen("--backend=")))
+      continue;
     if (sscanf(argv[i], "--series=%u", &one_seed) != 1 && sscanf(argv[i], "--first=%u", &first_round) != 1 &&
         sscanf(argv[i], "--rounds=%u", &rounds_n) != 1 &&
-        (sscanf(argv[i], "--jobs=%u", &jobs_n) != 1 || jobs_n > JOBS_MAX)) {
-      fprintf(stderr, "usage: runner_fault [--series=N] [--first=N] [--rounds=N] [--jobs=N]\n");
-      return 64;
-    }
+        (sscanf(argv[i], "--jobs=%u", &jobs_n) != 1 || jobs_n > JOBS_MAX))
+      usage();
+  }
+  seeds_n = place_has_engine() && !in_full ? 1 : SEEDS;
+}
+
+int main(int argc, char **argv)
+{
+  g_test_init(&argc, &argv, NULL);
+  read_arguments(argc, argv);
+  const char *missing = place_missing();
+  if (missing != NULL) {
+    g_print("1..0 # SKIP %s\n", missing);
+    return 0;
   }
   if (one_seed == 0)
     g_test_add_func("/runner/fault/planted", test_planted);
-  for (guint seed = one_seed != 0 ? one_seed : 1; seed <= (one_seed != 0 ? one_seed : SEEDS); seed++) {
+  for (guint seed = one_seed != 0 ? one_seed : 1; seed <= (one_seed != 0 ? one_seed : seeds_n); seed++) {
     g_autofree char *name = g_strdup_printf("/runner/fault/seed-%u", seed);
     g_test_add_data_func(name, GUINT_TO_POINTER(seed), test_seed);
   }
-  return g_test_run();
+  place_open();
+  int status = g_test_run();
+  place_close();
+  return status;
 }

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/random.h"
-#include "sandbox/backend.h"
+#include "place.h"
 
 #define PREFIX "quavon-sandbox"
 
@@ -58,6 +58,9 @@ static void add_processes(World *world, GPtrArray *lines)
       continue;
     for (gsize i = 0; i + 1 < n; i++)
       text[i] = text[i] == '\0' ? ' ' : text[i];
+    /* The runner's watch over an engine lives as long as it does. */
+    if (world->runner != 0 && n > 0 && strstr(text, "--role sweep") != NULL && strstr(text, "\"watch\"") != NULL)
+      continue;
     if ((n > 0 && strstr(text, world->dir) != NULL) || has_log_open(world, name))
       g_ptr_array_add(lines, g_strdup_printf("process %s: %.200s", name, n > 0 ? text : ""));
   }
@@ -110,25 +113,14 @@ static void add_keys(World *world, GPtrArray *lines)
 
 /* ---- all */
 
-static QvBackend *open_backend(World *world)
-{
-  g_autofree char *id_file = g_build_filename(world->state_dir, "runner-id", NULL), *id = NULL;
-  g_assert_true(g_file_get_contents(id_file, &id, NULL, NULL));
-  g_strchomp(id);
-  QvBackendOptions options = {.state_dir = world->state_dir, .runner_id = id};
-  g_autoptr(GError) error = NULL;
-  QvBackend *backend = qv_backend_open("runsc", &options, &error);
-  g_assert_no_error(error);
-  return backend;
-}
-
 char **leftovers_find(World *world)
 {
   GPtrArray *lines = g_ptr_array_new();
-  g_autoptr(QvBackend) backend = open_backend(world);
+  g_autoptr(QvBackend) backend = place_backend(world);
   g_auto(GStrv) ofbackend = qv_backend_leftovers(backend);
   for (char **line = ofbackend; *line != NULL; line++)
     g_ptr_array_add(lines, g_strdup(*line));
+  place_leftovers(lines);
   add_processes(world, lines);
   add_mounts(world, lines);
   add_keys(world, lines);
@@ -164,15 +156,27 @@ static void expect_found(World *world, const char *needle)
   g_error("planted, and not found: %s; found:\n%s", needle, text);
 }
 
-/* Where this runner's cgroups are: sandbox/cgroup.h, and the owner's name as sandbox/runsc.c makes it. */
+static char *runner_id_of(World *world)
+{
+  g_autofree char *id_file = g_build_filename(world->state_dir, "runner-id", NULL);
+  char *id = NULL;
+  g_assert_true(g_file_get_contents(id_file, &id, NULL, NULL));
+  return g_strchomp(id);
+}
+
+/* The owner's name as sandbox/run_folder.c makes it. */
+static char *owner_of(World *world)
+{
+  g_autofree char *runner_id = runner_id_of(world), *text = g_strdup_printf("%s\n%s", runner_id, world->state_dir);
+  g_autofree char *hex = g_compute_checksum_for_string(G_CHECKSUM_SHA256, text, -1);
+  return g_strdup_printf("r%.*s", OWNER_HEX, hex);
+}
+
+/* Where this runner's cgroups are: sandbox/cgroup.h. */
 static void plant_cgroup(World *world, const char *id)
 {
-  g_autofree char *id_file = g_build_filename(world->state_dir, "runner-id", NULL), *runner_id = NULL;
-  g_assert_true(g_file_get_contents(id_file, &runner_id, NULL, NULL));
-  g_autofree char *text = g_strdup_printf("%s\n%s", g_strchomp(runner_id), world->state_dir);
-  g_autofree char *hex = g_compute_checksum_for_string(G_CHECKSUM_SHA256, text, -1);
   const char *host = g_file_test("/sys/fs/cgroup/cgroup.controllers", G_FILE_TEST_EXISTS) ? "" : "memory";
-  g_autofree char *owner = g_strdup_printf("r%.*s", OWNER_HEX, hex);
+  g_autofree char *owner = owner_of(world);
   g_autofree char *folder = g_build_filename("/sys/fs/cgroup", host, "quavon", owner, id, NULL);
   g_assert_cmpint(g_mkdir_with_parents(folder, 0755), ==, 0);
 }
@@ -188,6 +192,12 @@ static void plant_process(World *world, const char *id)
   g_assert_no_error(error);
 }
 
+static void plant_container(World *world, const char *id)
+{
+  g_autofree char *runner_id = runner_id_of(world), *owner = owner_of(world);
+  place_plant(runner_id, owner, id);
+}
+
 static void plant_key(World *world, const char *key)
 {
   g_free(qv_test_valkey_cli(world->valkey, "SET", key, "planted", NULL));
@@ -195,8 +205,16 @@ static void plant_key(World *world, const char *key)
   g_free(qv_test_valkey_cli(world->valkey, "DEL", key, NULL));
 }
 
+gboolean leftover_can(LeftoverKind kind)
+{
+  gboolean own = kind == LEFTOVER_state || kind == LEFTOVER_cgroup || kind == LEFTOVER_process;
+  return place_has_engine() ? !own : kind != LEFTOVER_container;
+}
+
 void leftover_plant(World *world, LeftoverKind kind, GRand *rand)
 {
+  if (!leftover_can(kind))
+    return;
   char id[QV_UUID_LEN + 1];
   qv_random_uuid(id);
   g_autofree char *bundle = g_build_filename(world->state_dir, "runs", id, NULL);
@@ -224,6 +242,9 @@ void leftover_plant(World *world, LeftoverKind kind, GRand *rand)
     break;
   case LEFTOVER_process:
     plant_process(world, id);
+    break;
+  case LEFTOVER_container:
+    plant_container(world, id);
     break;
   case LEFTOVER_blob:
     plant_key(world, blob);

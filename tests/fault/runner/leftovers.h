@@ -11,7 +11,8 @@ char **leftovers_find(World *world);
 /* Waits until there is none; ends the test with what there is. */
 void leftovers_await_none(World *world);
 
-#define LEFTOVER_KINDS(X) X(bundle) X(state) X(cgroup) X(process) X(mount) X(blob) X(token) X(lock)
+/* A container is for engines; state, cgroup and process are what a runner that starts sandboxes itself can leave. */
+#define LEFTOVER_KINDS(X) X(bundle) X(state) X(cgroup) X(process) X(container) X(mount) X(blob) X(token) X(lock)
 
 typedef enum {
 #define X(name) LEFTOVER_##name,
@@ -22,6 +23,8 @@ typedef enum {
 
 const char *leftover_name(LeftoverKind kind);
 
-/* Makes one, asserts that leftovers_find tells of it, and, where no sweep of a runner is to remove it (mount, blob, token,
+/* Can the chosen place leave it? */
+gboolean leftover_can(LeftoverKind kind);
+/* Makes one (none where it cannot be), asserts that leftovers_find tells of it, and, where no sweep of a runner is to remove it (mount, blob, token,
  * lock), takes it away again. Only while no runner runs, after one had. */
 void leftover_plant(World *world, LeftoverKind kind, GRand *rand);

@@ -152,7 +152,7 @@ static void test_passes_docker(gconstpointer backend)
   }
   Place place;
   place_make(&place);
-  g_autoptr(QvTestDockerd) engine = qv_test_dockerd_start(FALSE);
+  g_autoptr(QvTestDockerd) engine = qv_test_dockerd_start(QV_TEST_DOCKERD_USUAL);
   g_autofree char *root = g_build_filename(place.dir, "root", NULL);
   place.digest = qv_test_dockerd_image(engine, root, NULL);
   place.docker_socket = qv_test_dockerd_socket(engine);

@@ -63,7 +63,7 @@ static gboolean backend_select(int argc, char **argv)
 QvTestDockerd *fixture_dockerd(void)
 {
   if (engine == NULL)
-    engine = qv_test_dockerd_start(FALSE);
+    engine = qv_test_dockerd_start(QV_TEST_DOCKERD_USUAL);
   return engine;
 }
 

@@ -227,6 +227,16 @@ static void do_stderr(unsigned mib)
   puts("stderr done");
 }
 
+/* N MiB on stdout, and a line behind them. */
+static void do_flood(unsigned mib)
+{
+  static char block[65536];
+  memset(block, 'f', sizeof block);
+  for (unsigned i = 0; i < mib * 16; i++)
+    fwrite(block, 1, sizeof block, stdout);
+  puts("\nflood done");
+}
+
 static void do_burn(unsigned ms)
 {
   clock_t start = clock();
@@ -295,6 +305,8 @@ static void obey(char *line)
     do_exec(argument);
   else if (strcmp(line, "stderr") == 0)
     do_stderr(n);
+  else if (strcmp(line, "flood") == 0)
+    do_flood(n);
   else if (strcmp(line, "burn") == 0)
     do_burn(n);
   else if (strcmp(line, "strays") == 0)
