@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bare RUNSC ROOTFS GZIP DIR COUNT [idle]: what a job costs without us. For each of COUNT rounds a bundle in DIR, as
+/* bare RUNSC ROOTFS GZIP DIR COUNT [idle]
+ * bare --docker SOCKET DIGEST RUNTIME GZIP COUNT
+ *
+ * What a job costs without us. For each of COUNT rounds a bundle in DIR, as
  * the backend writes it, `runsc run` of it, the request line and the snapshot GZIP (a file) on its stdin, its
  * output read to the end marker. A line a round: ms from the start of runsc to the marker; with `idle` the sandbox is
- * started first and left alone for 300 ms, and the time is from the first byte written to the marker. */
+ * started first and left alone for 300 ms, and the time is from the first byte written to the marker.
+ * With --docker it is `docker run` of the image, as a person types it with the settings that the backend gives, and a line
+ * has a second figure: ms until `docker run` has ended, its container removed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -25,6 +30,7 @@ enum { MARKER = 1024 };
 
 typedef struct {
   const char *runsc, *rootfs, *dir;
+  const char *socket, *digest, *runtime; /* of an engine */
   char *gzip;
   gsize gzip_n;
 } Bare;
@@ -121,6 +127,47 @@ static void destroy(const Bare *bare, const char *id, pid_t pid)
     g_error("runsc delete failed");
 }
 
+static pid_t start_docker(const Bare *bare, int in, int out)
+{
+  g_autofree char *host = g_strdup_printf("--host=unix://%s", bare->socket);
+  g_autofree char *runtime = g_strdup_printf("--runtime=%s", bare->runtime);
+#define TMPFS(path, mib) "--tmpfs", path ":rw,exec,nosuid,nodev,uid=65532,gid=65532,mode=0700,size=" mib "m"
+  pid_t pid = fork();
+  if (pid == 0) {
+    dup2(in, 0);
+    dup2(out, 1);
+    dup2(open("/dev/null", O_WRONLY), 2);
+    execlp("docker", "docker", host, "run", "--rm", "-i", runtime, "--network=none", "--read-only", "--cap-drop=ALL",
+           "--security-opt=no-new-privileges", "--user=65532:65532", "--memory=704m", "--memory-swap=704m", "--pids-limit=1280",
+           "--cpus=2", "--ulimit=nproc=64", "--log-driver=none", TMPFS("/workspace", "64"), TMPFS("/tmp", "256"),
+           "--entrypoint=/opt/quavon/entry", bare->digest, (char *)NULL);
+    _exit(127);
+  }
+  return pid;
+}
+
+static void docker_round(const Bare *bare)
+{
+  g_autoptr(QvSecret) line = request_line(bare);
+  int in[2], out[2], status;
+  if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0)
+    g_error("pipe: %s", g_strerror(errno));
+  gint64 begin = qv_clock_mono_us();
+  pid_t pid = start_docker(bare, in[0], out[1]);
+  close(in[0]);
+  close(out[1]);
+  put(in[1], qv_secret_bytes(line), qv_secret_len(line));
+  put(in[1], bare->gzip, bare->gzip_n);
+  await_marker(out[0]);
+  double marker = (double)(qv_clock_mono_us() - begin) / 1e3;
+  close(in[1]);
+  if (waitpid(pid, &status, 0) != pid || status != 0)
+    g_error("docker run ended with %d", status);
+  printf("%.3f %.3f\n", marker, (double)(qv_clock_mono_us() - begin) / 1e3);
+  fflush(stdout);
+  close(out[0]);
+}
+
 static double round_ms(const Bare *bare, gboolean idle)
 {
   char id[QV_UUID_LEN + 1];
@@ -152,15 +199,28 @@ static double round_ms(const Bare *bare, gboolean idle)
   return ms;
 }
 
+static void read_gzip(Bare *bare, const char *path)
+{
+  g_autoptr(GError) error = NULL;
+  if (!g_file_get_contents(path, &bare->gzip, &bare->gzip_n, &error))
+    g_error("%s", error->message);
+}
+
 int main(int argc, char **argv)
 {
+  signal(SIGPIPE, SIG_IGN);
+  if (argc == 7 && strcmp(argv[1], "--docker") == 0) {
+    Bare bare = {.socket = argv[2], .digest = argv[3], .runtime = argv[4]};
+    read_gzip(&bare, argv[5]);
+    for (long i = atol(argv[6]); i > 0; i--)
+      docker_round(&bare);
+    g_free(bare.gzip);
+    return 0;
+  }
   if (argc != 6 && argc != 7)
     return 2;
-  signal(SIGPIPE, SIG_IGN);
   Bare bare = {.runsc = argv[1], .rootfs = argv[2], .dir = argv[4]};
-  g_autoptr(GError) error = NULL;
-  if (!g_file_get_contents(argv[3], &bare.gzip, &bare.gzip_n, &error))
-    g_error("%s", error->message);
+  read_gzip(&bare, argv[3]);
   for (long i = atol(argv[5]); i > 0; i--) {
     printf("%.3f\n", round_ms(&bare, argc == 7));
     fflush(stdout);

@@ -306,9 +306,33 @@ def node(world, full):
     FIGURES.add("node_rss_ratio", *([row[2] for row in rows[name]] for name in ("docker", "node")), unit="MiB", higher=False, goal=">= 5")
 
 
+def docker_pairs(world, full):
+    """A trivial job on docker-runsc, and `docker run` of the same image with the same bytes, in turn."""
+    engine, lock = Engine(world), json.loads((IMAGES / "images.lock.json").read_text())
+    digest = next(entry["digest"] for entry in lock["images"] if entry["name"] == "base")
+    (world.dir / "base.lock.json").write_text(json.dumps({"v": 1, "images": [e for e in lock["images"] if e["digest"] == digest]}))
+    runner = world.runner(QUAVON_SANDBOX_CONCURRENCY=1, QUAVON_SANDBOX_BACKEND="docker-runsc",
+                          QUAVON_SANDBOX_DOCKER_SOCKET=engine.socket, QUAVON_SANDBOX_IMAGES_FILE=world.dir / "base.lock.json")
+
+    def peer():
+        text = output(program("bare"), "--docker", engine.socket, digest, "runsc-offline", bare_input(world), 1)
+        return [float(x) for x in text.split()]
+
+    for _ in range(3):
+        submit(world, 1), peer()
+    rows = [(submit(world, 1)[0], *peer()) for _ in range(120 if full else 60)]
+    ours, marker, ended = zip(*rows)
+    FIGURES.add("docker_job_ms", ours, ended, unit="ms", minus=True, higher=False, goal="difference <= 0",
+                note="add to verified result, and docker run until it has ended")
+    FIGURES.add("docker_job_marker_ms", ours, marker, unit="ms", minus=True, higher=False,
+                note="the same, and docker run until the output's end marker")
+    world.stop(runner)
+    engine.close(world)
+
+
 MEASURES = {"jcs": jcs, "unseal": unseal, "open_pipe": open_pipe, "queue": queue, "scale": scale, "snapshot": snapshot,
             "growth": growth, "cold": cold, "warm": warm, "rate": rate, "job_memory": job_memory,
-            "unpack": unpack, "node": node}
+            "unpack": unpack, "docker_pairs": docker_pairs, "node": node}
 
 
 def versions():
