@@ -83,6 +83,14 @@ static gboolean groups_may_be_left(const QvDockerSandbox *s)
   return !s->head.started || s->group.memory == NULL || access(s->group.memory, F_OK) == 0;
 }
 
+/* The engine went while it started the container, and what it had asked containerd for may still happen, behind our look: the
+ * run folder stays, with a mark, so that a later sweep looks again. */
+static gboolean leave_for_later(const QvDockerBackend *docker, const char *sandbox_id, GError **error)
+{
+  g_autofree char *path = qv_docker_cut_path(docker, sandbox_id);
+  return qv_fd_write_file(path, "", 0, 0600, error);
+}
+
 gboolean qv_docker_kill(QvSandbox *sandbox, GError **error)
 {
   QvDockerSandbox *s = (QvDockerSandbox *)sandbox;
@@ -102,7 +110,8 @@ gboolean qv_docker_kill(QvSandbox *sandbox, GError **error)
   } else if (s->create_sent && !remove_unknown(s, until_ms, error)) {
     return FALSE;
   }
-  if (s->lock_fd >= 0 && !qv_run_folder_remove(docker->runs_dir, s->head.id, error))
+  if (s->lock_fd >= 0 && !(s->start_cut && s->container != NULL ? leave_for_later(docker, s->head.id, error)
+                                                                 : qv_run_folder_remove(docker->runs_dir, s->head.id, error)))
     return FALSE;
   s->clean = TRUE;
   qv_io_close_cleanup(&s->lock_fd);

@@ -3,6 +3,7 @@
  *
  *   runs/<sandbox id>/lock        as for every backend (sandbox/run_folder.h)
  *   runs/<sandbox id>/container   the engine's id, as soon as it is known
+ *   runs/<sandbox id>/cut         its start was cut off by the engine's end: looked at once more, later (docker_sweep.c)
  *
  * Everything else is the engine's, and is found again by the labels of container_docker.h; what the
  * engine forgot (a refused start leaves processes that no call of it removes) is found by its 64 hex digits in the arguments and
@@ -57,6 +58,7 @@ typedef struct {
   QvDockerGroup group;
   gboolean create_sent;
   gboolean wait_ready, events_ready, start_sent;
+  gboolean start_cut;         /* the start was sent, and its answer never came */
   gboolean has_exit;          /* the engine told the exit, in exit_code */
   int exit_code;
   gboolean ended;             /* EXITED was told, or is about to be */
@@ -100,6 +102,7 @@ gboolean qv_docker_sweep(QvBackend *backend, const char *sandbox_id, QvSweepRepo
 char **qv_docker_leftovers(QvBackend *backend, const char *sandbox_id);
 /* The containers of this runner: array of {"Id", "State", "Labels"}; of one job, or all with NULL. json_decref. */
 json_t *qv_docker_list(QvDockerBackend *docker, const char *sandbox_id, GError **error);
+char *qv_docker_cut_path(const QvDockerBackend *docker, const char *sandbox_id);
 char *qv_docker_note_path(const QvDockerBackend *docker, const char *sandbox_id);
 /* The engine's id in the run folder; NULL: none. */
 char *qv_docker_read_note(const QvDockerBackend *docker, const char *sandbox_id);

@@ -195,6 +195,7 @@ static void on_waited(QvEngineCall *call, const QvEngineAnswer *answer, const GE
     const char *why = error != NULL ? error->message : "docker: the container was taken away";
     add_diagnostics(s, (const guint8 *)why, strlen(why));
     if (!s->head.started) {
+      s->start_cut = s->start_sent;
       fail(s, g_strdup(why));
       return;
     }
@@ -299,6 +300,7 @@ static void on_started(QvEngineCall *call, const QvEngineAnswer *answer, const G
 {
   static const QvEngineEvents events = {.done = on_group};
   QvDockerSandbox *s = data;
+  s->start_cut = answer == NULL;
   if (!step_is_good(s, answer, error, "start"))
     return;
   drop_source(&s->deadline);

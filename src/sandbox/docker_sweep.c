@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Owns what an earlier process left, and the leak check. Both look at the engine's containers with our labels (runner
- * id and owner: never another runner's, never an unlabelled one) and at our run folders, and at nothing else. */
+ * id and owner: never another runner's, never an unlabelled one) and at our run folders, and at nothing else. A run folder that
+ * a kill marked is swept once the mark is old: until then the engine's helpers may still do what they were told. */
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -13,10 +15,17 @@
 
 #define SWEEP_DEADLINE_MS 30000 /* a sandbox */
 #define NOTE_BYTES_MAX 128
+/* What the engine had begun when it went has ended by then. */
+#define CUT_S 30
 
 gboolean qv_docker_container_id_valid(const char *id)
 {
   return id != NULL && strlen(id) == QV_DOCKER_ID_HEX && qv_hex_valid(id, QV_DOCKER_ID_HEX);
+}
+
+char *qv_docker_cut_path(const QvDockerBackend *docker, const char *sandbox_id)
+{
+  return g_build_filename(docker->runs_dir, sandbox_id, "cut", NULL);
 }
 
 char *qv_docker_note_path(const QvDockerBackend *docker, const char *sandbox_id)
@@ -122,12 +131,21 @@ static gboolean remove_all(QvDockerBackend *docker, const json_t *list, const ch
          qv_run_folder_remove(docker->runs_dir, id, error);
 }
 
+/* Marked, and not for long enough. */
+static gboolean is_too_early(const QvDockerBackend *docker, const char *id)
+{
+  struct stat st;
+  g_autofree char *path = qv_docker_cut_path(docker, id);
+  gint64 age_s = stat(path, &st) == 0 ? qv_clock_unix_ms() / 1000 - (gint64)st.st_mtime : CUT_S;
+  return age_s >= 0 && age_s < CUT_S;
+}
+
 static void sweep_one(QvDockerBackend *docker, const json_t *list, const char *id, QvSweepReport *report, GError **error)
 {
   gboolean busy;
   g_autoptr(GError) problem = NULL;
   G_GNUC_UNUSED QV_AUTOFD int lock = qv_run_folder_lock(docker->runs_dir, id, &busy, &problem);
-  if (busy) {
+  if (busy || (problem == NULL && is_too_early(docker, id))) {
     report->busy++;
     return;
   }
