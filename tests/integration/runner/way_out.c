@@ -84,7 +84,8 @@ char *way_out_start_proxy(World *world, const char *registries, GPid *pid)
 {
   g_autofree char *program = g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "src", "egress", "quavon-sandbox-egress", NULL);
   g_autofree char *path = g_build_filename(world->dir, "egress.sock", NULL);
-  g_autofree char *url = g_strconcat("VALKEY_URL=", qv_test_valkey_url(world->valkey, "egress"), NULL);
+  g_autofree char *url = g_strconcat(
+    "VALKEY_URL=", world->egress_url != NULL ? world->egress_url : qv_test_valkey_url(world->valkey, "egress"), NULL);
   g_autofree char *listen = g_strconcat("QUAVON_EGRESS_LISTEN=unix:", path, NULL);
   g_autofree char *list = g_strconcat("QUAVON_SANDBOX_REGISTRIES=", registries, NULL);
   /* A client in a sandbox on a busy machine takes its time for a ClientHello. */

@@ -132,6 +132,7 @@ void world_free(World *world)
   g_free(world->key_file);
   g_free(world->images_file);
   g_free(world->log_file);
+  g_free(world->egress_url);
   g_free(world);
 }
 

@@ -28,6 +28,7 @@ typedef struct {
   QvLimitsPolicy policy;
   QvImageRef image;
   GPid runner;      /* 0: none */
+  char *egress_url; /* where the proxy finds Valkey; NULL: at the server's own socket */
   gint64 deadline_ms;   /* for the end of a job; WORLD_DEADLINE_MS */
   gboolean keeps_input; /* some jobs of this world are refused in a way that leaves their input */
 } World;
