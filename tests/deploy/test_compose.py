@@ -119,6 +119,13 @@ def check_dry_run(engine, folder):
     for word in SECRETS + ["COMPOSE_PROFILES=sandbox", "QUAVON_DOCKER_GID=", "runsc-offline", "service image runner", "sandbox images"]:
         assert word in said, (word, said)
     assert not folder.exists() and "runsc-offline" not in runtimes(engine) and not engine.docker("ps", "--all", "--quiet")
+    # With registries the network and its firewall are among the changes; without, and in a dry run, nothing of the host's is touched.
+    assert "jobs with egress" not in said
+    listed = engine.folder / "listed"
+    listed.mkdir()
+    (listed / ".env").write_text("QUAVON_SANDBOX_REGISTRIES=registry.example\n")
+    assert "the Docker network of jobs with egress" in engine.run(INSTALLER, "install", "--sandbox", "--dry-run", "--dir", listed)
+    assert "quavon-egress" not in engine.docker("network", "ls")
     said = engine.run(INSTALLER, "install", "--dir", folder, status=1)
     assert "--yes" in said and not folder.exists(), said
 
