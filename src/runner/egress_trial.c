@@ -111,7 +111,7 @@ static gboolean judge_proxy(const char *network, const char *target, const char 
   if (strcmp(answer, "OPEN") == 0)
     return TRUE;
   gboolean nobody = strcmp(answer, "ECONNREFUSED") == 0;
-  g_set_error(error, QV_ERROR, QV_ERROR_POLICY,
+  g_set_error(error, QV_ERROR, QV_ERROR_GONE,
               "a sandbox on the network %s does not reach the proxy %s of QUAVON_SANDBOX_EGRESS_PROXY (%s): %s", network, proxy, answer,
               nobody ? "nobody listens there; start quavon-sandbox-egress, with QUAVON_EGRESS_LISTEN of that address"
                      : "a firewall of this host's is in the way, or the address is another one; quavon-egress-network up makes "
@@ -132,17 +132,19 @@ static gboolean judge_other(const char *network, const char *target, const char 
 gboolean qv_egress_trial_judge(const char *network, char *const *targets, const char *report, GError **error)
 {
   g_auto(GStrv) lines = g_strsplit(report, "\n", -1);
+  const char *proxy = NULL;
   for (gsize i = 0; targets[i] != NULL; i++) {
     g_autofree char *head = g_strdup_printf("reach %s ", targets[i]);
     if (i >= g_strv_length(lines) || !g_str_has_prefix(lines[i], head)) {
       g_set_error(error, QV_ERROR, QV_ERROR_PEER, "the trial of the network %s gave no answer for %s", network, targets[i]);
       return FALSE;
     }
-    const char *answer = lines[i] + strlen(head);
-    if (!(i == 0 ? judge_proxy : judge_other)(network, targets[i], answer, error))
+    if (i == 0)
+      proxy = lines[i] + strlen(head);
+    else if (!judge_other(network, targets[i], lines[i] + strlen(head), error))
       return FALSE;
   }
-  return TRUE;
+  return judge_proxy(network, targets[0], proxy, error);
 }
 
 /* ---- the trial */

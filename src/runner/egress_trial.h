@@ -6,7 +6,7 @@
 #include "runner/setup.h"
 
 /* Blocks; runs the default main context. PROXY: "IPv4:port". A backend whose sandboxes have no network: nothing to do.
- * QV_ERROR_POLICY: what can be reached and must not, or the other way round, with the command that mends it. */
+ * QV_ERROR_POLICY: what can be reached and must not; QV_ERROR_GONE: only that the proxy cannot; with what mends it. */
 gboolean qv_egress_trial(QvBackend *backend, const QvTrialImages *image, const char *proxy, GError **error);
 
 /* The judge of it, pure. REPORT: "reach TARGET ANSWER", a line for each of TARGETS, in order; the first one is the proxy. */

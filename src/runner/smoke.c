@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "runner/settings.h"
+#include "runner/egress_trial.h"
 #include "runner/smoke_box.h"
 #include "runner/spawn.h"
 #include "sandbox/probe_judge.h"
@@ -118,6 +119,18 @@ static void run_hog(Run *run)
   qv_smoke_seen_clear(&seen);
 }
 
+/* What held at the start may not hold any more: rules of a firewall can be flushed. A proxy that is away lets nobody out. */
+static void run_egress(Run *run, const char *proxy)
+{
+  g_autoptr(GError) error = NULL;
+  gboolean has_network = qv_backend_network(run->backend) != NULL;
+  gboolean ok = qv_egress_trial(run->backend, run->image, proxy, &error);
+  if (!ok)
+    qv_log(QV_LOG_ERROR, "the network of jobs with egress does not hold", "error", error->message, NULL);
+  gboolean away = g_error_matches(error, QV_ERROR, QV_ERROR_GONE);
+  qv_probe_judge_answer(run->judge, "egress", ok ? (has_network ? "PROXY" : "NONE") : away ? "AWAY" : "BROKEN");
+}
+
 static gboolean is_asked(const QvSmokeOrder *order, const char *name)
 {
   return order->only == NULL || strcmp(order->only, name) == 0;
@@ -142,6 +155,8 @@ static QvProbeJudge *run_all(const QvSmokeOrder *order, GError **error)
     run_forks(&run);
   if (is_asked(order, "hog"))
     run_hog(&run);
+  if (is_asked(order, "egress"))
+    run_egress(&run, order->place.egress_proxy);
   qv_probe_judge_answer(judge, "started", run.started ? "OK" : "FAILED");
   qv_probe_judge_answer(judge, "gone", run.clean ? "CLEAN" : "LEFT");
   return g_steal_pointer(&judge);

@@ -22,7 +22,7 @@ enum { QV_SMOKE_OUT_FD = 3 };
 typedef struct {
   QvPlace place;
   QvTrialImages image; /* the first digest, and where the backend takes one the checked file */
-  char *only;        /* NULL: all; one of the three names: the probes of the others are missing, so it cannot pass */
+  char *only;        /* NULL: all; one of the four names: the probes of the others are missing, so it cannot pass */
 } QvSmokeOrder;
 
 char *qv_smoke_order_format(const QvSmokeOrder *order);

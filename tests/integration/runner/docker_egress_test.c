@@ -135,6 +135,29 @@ static void test_no_proxy(void)
   expect_refused("nobody listens there; start quavon-sandbox-egress");
 }
 
+/* The smoke test asks again: a runner whose rules were flushed later fetches nothing from then on. */
+static void test_smoke(void)
+{
+  g_autofree char *program = g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "src", "runner", "quavon-sandbox-runner", NULL);
+  const char *extra[] = {REGISTRIES, NULL};
+  g_auto(GStrv) settings = engine_way_settings(way, extra);
+  g_auto(GStrv) environment = world_environment(world, (const char *const *)settings);
+  char *argv[] = {program, (char *)"--smoke", NULL};
+  static const char *const expected[] = {"ok    egress ", "FAIL  egress "};
+  engine_way_relay(way, fake_proxy_path(proxy));
+  for (gsize i = 0; i < G_N_ELEMENTS(expected); i++) {
+    g_autofree char *out = NULL, *err = NULL;
+    int status;
+    g_assert_true(g_spawn_sync(NULL, argv, environment, 0, NULL, NULL, &out, &err, &status, NULL));
+    if (strstr(out, expected[i]) == NULL)
+      g_error("no '%s' in: %s%s", expected[i], out, err);
+    if (i == 0)
+      engine_way_inside(way, "nft delete table inet quavon_egress");
+  }
+  engine_way_relay(way, NULL);
+  engine_way_network(way, "rules");
+}
+
 /* ---- jobs; the runner runs */
 
 /* SETUP is a shell script that has the dialler as `dial HOST:PORT WHAT`. */
@@ -292,6 +315,7 @@ int main(int argc, char **argv)
     g_test_add_data_func(path, GSIZE_TO_POINTER(i), test_fault);
   }
   g_test_add_func("/docker-egress-start/no-proxy", test_no_proxy);
+  g_test_add_func("/docker-egress-start/smoke", test_smoke);
   g_test_add_func("/docker-egress/ready", test_ready);
   g_test_add_func("/docker-egress/way", test_way);
   g_test_add_func("/docker-egress/without", test_without);

@@ -132,7 +132,7 @@ static void test_each_probe_counts(void)
 static void test_host_probes_count(void)
 {
   static const char *const WRONG[][2] = {{"memory", "SURVIVED"}, {"forks", "OK"}, {"cpu", "OVER"}, {"cpu", "UNKNOWN"},
-                                         {"gone", "LEFT"}, {"started", "FAILED"}};
+                                         {"gone", "LEFT"}, {"started", "FAILED"}, {"egress", "BROKEN"}};
   for (gsize i = 0; i < G_N_ELEMENTS(WRONG); i++) {
     g_autofree char *text = make_report("runsc", NULL, NULL);
     g_autoptr(GHashTable) host = host_answers();
