@@ -234,7 +234,17 @@ static void test_without(void)
   g_assert_null(strstr(log, "eth"));
 }
 
-/* What holds a tunnel in the background is cut when setup ends, while the run step goes on. */
+/* A container that is off the network or was killed sends nothing any more: the other end of what it had open is the proxy's to
+ * cut, by the token, and this proxy cuts nothing. */
+static void drop_tunnels(void)
+{
+  engine_way_relay(way, NULL);
+  AWAIT(fake_proxy_open_n(proxy) == 0);
+  engine_way_relay(way, fake_proxy_path(proxy));
+}
+
+/* What holds a tunnel in the background when setup ends: the token is taken back and the container is off the network, while the
+ * run step goes on. */
 static void test_background(void)
 {
   guint seen = fake_proxy_seen_n(proxy);
@@ -244,7 +254,10 @@ static void test_background(void)
   char sha256[65];
   world_add(world, job, sha256);
   AWAIT(fake_proxy_seen_n(proxy) == seen + 1);
-  AWAIT(fake_proxy_open_n(proxy) == 0);
+  g_autofree char *hash = fake_proxy_token_hash(proxy), *key = g_strconcat("quavon-sandbox:egress:", hash, NULL);
+  AWAIT(!world_key_exists(world, key));
+  engine_way_inside(way, "for i in $(seq 1800); do test -n \"$(docker network inspect --format '{{range .Containers}}{{.Name}} {{end}}' "
+                         "quavon-egress)\" || exit 0; sleep 0.1; done; exit 1");
   world_await_state(world, job->job_id, QV_JOB_ACTIVE);
   GPid process = world_child(world->runner, "job");
   g_assert_cmpint(process, !=, 0);
@@ -252,15 +265,7 @@ static void test_background(void)
   g_autoptr(QvResult) result = world_result(world, job, sha256);
   g_assert_cmpstr(qv_code_text(result->code), ==, "sandbox_lost");
   expect_nothing_left();
-}
-
-/* A container that was killed sends nothing any more: the other end of what it had open is the proxy's to cut, which this one
- * does not. */
-static void drop_tunnels(void)
-{
-  engine_way_relay(way, NULL);
-  AWAIT(fake_proxy_open_n(proxy) == 0);
-  engine_way_relay(way, fake_proxy_path(proxy));
+  drop_tunnels();
 }
 
 static void on_sent(const GError *error, gpointer user)
