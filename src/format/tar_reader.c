@@ -90,10 +90,9 @@ static bool has_name(const QvTarReader *reader, const char *path, size_t n, char
   return reader->names_cap != 0 && *slot_of(reader->names, reader->names_cap, hash_of(path, n, kind)) != 0;
 }
 
+/* One that is not there yet. */
 static QvTarReason add_name(QvTarReader *reader, const char *path, size_t n, char kind)
 {
-  if (has_name(reader, path, n, kind))
-    return QV_TAR_OK;
   if (reader->names_n / NAMES_EACH_MAX >= reader->caps.entries_max && reader->names_n >= NAMES_FREE)
     return QV_TAR_ENTRIES_CAP;
   if (reader->names_n * 2 >= reader->names_cap && !grow(reader))

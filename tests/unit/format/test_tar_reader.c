@@ -195,6 +195,10 @@ static void test_headers(void)
   check_damage(100, "  00644\0", 8, TRUE, QV_TAR_FIELD);
   check_damage(100, "abc", 3, TRUE, QV_TAR_FIELD);
   check_damage(108, "9", 1, TRUE, QV_TAR_FIELD);
+  check_damage(116, "9", 1, TRUE, QV_TAR_FIELD);
+  check_damage(329, "9", 1, TRUE, QV_TAR_FIELD);
+  check_damage(337, "9", 1, TRUE, QV_TAR_FIELD);
+  check_damage(337, "0000001", 7, TRUE, QV_TAR_FIELD_SET);
   check_damage(136, "0x", 2, TRUE, QV_TAR_FIELD);
   check_damage(157, "target", 6, TRUE, QV_TAR_FIELD_SET);
   check_damage(265, "root", 4, TRUE, QV_TAR_FIELD_SET);
@@ -220,6 +224,8 @@ static void test_names(void)
   check_damage(0, "a.tx/", 5, TRUE, QV_TAR_PATH_EMPTY);
   check_damage(0, ".git/", 5, TRUE, QV_TAR_PATH_GIT);
   check_damage(0, ".git/config", 11, TRUE, QV_TAR_PATH_GIT);
+  check_damage(0, ".g\xef\xbb\xbfit/", 8, TRUE, QV_TAR_PATH_GIT); /* a mark that some file systems do not see */
+  check_damage(0, ".x\0\0\0", 5, TRUE, QV_TAR_OK);
   check_damage(0, "bin/run", 7, TRUE, QV_TAR_PATH_TWICE);
   check_damage(0, "bin\0\0", 5, TRUE, QV_TAR_PATH_CONFLICT);
   check_damage(0, "bin/run/x", 9, TRUE, QV_TAR_PATH_CONFLICT);
@@ -248,7 +254,11 @@ static void test_pax(void)
   char *record = g_strdup_printf("112 path=%s\n", p);
   g_assert_cmpint(read_pax(record, 112, "pax"), ==, QV_TAR_OK);
   g_assert_cmpint(read_pax(record, 112, "PaxHeaders/x"), ==, QV_TAR_PAX);
+  g_assert_cmpint(read_pax(record, 112, "paX"), ==, QV_TAR_PAX);
   g_assert_cmpint(read_pax(record, 111, "pax"), ==, QV_TAR_PAX);
+  g_assert_cmpint(read_pax(record, 0, "pax"), ==, QV_TAR_PAX);
+  g_assert_cmpint(read_pax("99", 2, "pax"), ==, QV_TAR_PAX);
+  g_assert_cmpint(read_pax("7 path=", 7, "pax"), ==, QV_TAR_PAX);
   g_free(record);
   static const char *const formats[] = {
     "0 path=%s\n",    "012 path=%s\n",  "113 path=%s\n",      "+12 path=%s\n",      "112 Path=%s\n",
@@ -311,6 +321,12 @@ static void test_pax_damage(void)
   tar->data[1024] ^= 1;
   g_assert_cmpint(read_with(tar, &wide, NULL), ==, QV_TAR_CHECKSUM);
   tar->data[1024] ^= 1;
+  for (guint n = 1; n < tar->len; n++) {
+    Seen seen = {.seen = g_string_new(NULL), .heard = g_byte_array_new()};
+    QvTarReason reason = read_in(tar->data, n, G_MAXSIZE, &wide, &seen);
+    g_assert_cmpint(reason, ==, n == 1024 ? QV_TAR_PAX_ALONE : QV_TAR_TRUNCATED);
+    clear(&seen);
+  }
   tar->data[1024 + 156] = '5';
   mend_checksum(tar->data + 1024);
   g_assert_cmpint(read_with(tar, &wide, NULL), ==, QV_TAR_TYPE);
