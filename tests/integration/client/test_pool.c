@@ -18,6 +18,7 @@
 #include "queue/stores.h"
 #include "support/loop.h"
 #include "support/health.h"
+#include "support/proxy.h"
 #include "support/valkey.h"
 
 #define P "quavon-sandbox:sandbox:"
@@ -278,6 +279,30 @@ static void test_top_away(Fixture *f, gconstpointer data)
   close(terminal);
 }
 
+/* A Valkey that lies costs the verb its answer and nothing else: a status, a line that says why, no control characters. */
+static void test_lies(Fixture *f, gconstpointer data)
+{
+  static const QvTestAnswer lies[] = {
+    { .bytes = "$536870912\r\n", .again = "x", .again_n = 1 << 30, .said = "is announced" },
+    { .bytes = "*1048576\r\n", .again = "*1\r\n:1\r\n", .again_n = 1048576, .said = "too much memory" },
+    { .bytes = ">2\r\n+invalidate\r\n*0\r\n", .said = "not the Valkey protocol" },
+    { .bytes = "+QUEUED\r\n", .said = "wrong shape" },
+    { .bytes = "-ERR \x1b]0;mine\x07 \xff\r\n", .said = "\\x1b]0;mine\\x07" },
+    { .bytes = "-ERR ", .again = "0123456789abcdef", .again_n = 262144, .said = "a line" },
+  };
+  g_autoptr(QvTestProxy) relay = qv_test_proxy_start(qv_test_valkey_dir(f->valkey), qv_test_valkey_socket(f->valkey));
+  g_autofree char *url = g_strdup_printf("unix://worker:%s@%s", qv_test_valkey_password(f->valkey), qv_test_proxy_socket(relay));
+  run_setenv(f->run, "VALKEY_URL", url);
+  for (gsize i = 0; i < G_N_ELEMENTS(lies); i++) {
+    qv_test_proxy_answer(relay, "EVALSHA", &lies[i], 1);
+    g_assert_cmpint(run_all_verb(f->run, (const char *const[]){ "ps", NULL }), !=, 0);
+    g_autofree char *said = run_stderr(f->run);
+    if (strstr(said, lies[i].said) == NULL || strpbrk(said, "\x1b\x07") != NULL || strlen(said) > 2048)
+      g_error("\"%s\" was said, not \"%s\"", said, lies[i].said);
+  }
+  g_free(quavon(f, 0, (const char *const[]){ "ps", NULL }));
+}
+
 int main(int argc, char **argv)
 {
   g_test_init(&argc, &argv, NULL);
@@ -285,6 +310,7 @@ int main(int argc, char **argv)
   g_test_add("/pool/runners", Fixture, NULL, set_up, test_runners, tear_down);
   g_test_add("/pool/pool", Fixture, NULL, set_up, test_pool, tear_down);
   g_test_add("/pool/top", Fixture, NULL, set_up, test_top, tear_down);
+  g_test_add("/pool/lies", Fixture, NULL, set_up, test_lies, tear_down);
   g_test_add("/pool/top-away", Fixture, NULL, set_up, test_top_away, tear_down);
   return g_test_run();
 }

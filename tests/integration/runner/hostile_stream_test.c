@@ -187,6 +187,37 @@ static void test_entry(gconstpointer data)
   world_expect_clean(world);
 }
 
+/* However the process that parses the stream ends, it is this job's bad_output, and the log says which kind it was. */
+static void test_unpack_dies(void)
+{
+  static const struct {
+    int signal;
+    const char *said;
+  } WAYS[] = {{SIGXCPU, "the unpack process was at the limit of its processor time"},
+              {SIGTRAP, "the unpack process was at the limit of its memory"},
+              {SIGSYS, "the unpack process broke its list of system calls"},
+              {SIGSEGV, "the unpack process crashed with signal 11"},
+              {SIGKILL, "the unpack process was killed from outside"}};
+  static const Kind silent = {"unpack-dies", "silent", "bad_output", 0};
+  for (gsize i = 0; i < G_N_ELEMENTS(WAYS); i++) {
+    g_autoptr(QvJob) job = world_job(world, "");
+    char sha256[65];
+    g_strfreev(job->run[0].argv);
+    job->run[0].argv = g_strdupv((char *[]){(char *)silent.script, NULL});
+    world_add(world, job, sha256);
+    GPid unpack = 0;
+    for (gint64 end = g_get_monotonic_time() + 60 * G_USEC_PER_SEC; unpack == 0; g_usleep(20000)) {
+      g_assert_cmpint(g_get_monotonic_time(), <, end);
+      GPid parent = world_child(world->runner, "job");
+      unpack = parent != 0 ? world_child(parent, "unpack") : 0;
+    }
+    g_assert_cmpint(kill(unpack, WAYS[i].signal), ==, 0);
+    check_end(&silent, job, sha256);
+    g_assert_true(world_log_has(world, WAYS[i].said));
+    world_expect_clean(world);
+  }
+}
+
 static void test_entries_end(void)
 {
   g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
@@ -204,6 +235,7 @@ int main(int argc, char **argv)
     g_autofree char *path = g_strconcat("/runner/hostile-stream/replaced-entry/", entries[i].name, NULL);
     g_test_add_data_func(path, &entries[i], test_entry);
   }
+  g_test_add_func("/runner/hostile-stream/unpack-dies", test_unpack_dies);
   g_test_add_func("/runner/hostile-stream/replaced-entry/end", test_entries_end);
   int status = g_test_run();
   if (bad_file != NULL)
