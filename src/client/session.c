@@ -91,13 +91,8 @@ static gboolean session_configure(QuavonClient *client, const char *const *setti
                                    error);
   if (client->ring == NULL)
     return FALSE;
-  client->address = qv_address_parse((const char *)qv_secret_bytes(config->valkey_url), error);
-  if (client->address == NULL) {
-    g_prefix_error(error, "VALKEY_URL: ");
-    return FALSE;
-  }
-  return qv_address_set_tls(client->address, config->valkey_ca_file, config->valkey_cert_file,
-                            config->valkey_key_file, error);
+  client->address = qv_address_of_config(config, error);
+  return client->address != NULL;
 }
 
 gboolean qv_session_reload_keys(QuavonClient *client)

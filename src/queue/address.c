@@ -111,6 +111,22 @@ gboolean qv_address_set_tls(QvAddress *a, const char *ca_file, const char *cert_
   return TRUE;
 }
 
+QvAddress *qv_address_of_config(const QvConfig *config, GError **error)
+{
+  g_autoptr(QvAddress) address = qv_address_parse((const char *)qv_secret_bytes(config->valkey_url), error);
+  if (address == NULL) {
+    g_prefix_error(error, "VALKEY_URL: ");
+    return NULL;
+  }
+  gboolean tls = config->valkey_ca_file != NULL || config->valkey_cert_file != NULL || config->valkey_key_file != NULL;
+  if (tls && !qv_address_set_tls(address, config->valkey_ca_file, config->valkey_cert_file, config->valkey_key_file,
+                                 error)) {
+    g_prefix_error(error, "VALKEY_CA_FILE, VALKEY_CERT_FILE, VALKEY_KEY_FILE: ");
+    return NULL;
+  }
+  return g_steal_pointer(&address);
+}
+
 QvAddress *qv_address_ref(QvAddress *a)
 {
   g_atomic_ref_count_inc(&a->refs);

@@ -8,6 +8,8 @@
 
 #include <glib.h>
 
+#include "base/config.h"
+
 typedef struct QvAddress QvAddress;
 
 /* Errors: FORMAT (the text says what is wrong, without the URL). */
@@ -17,6 +19,9 @@ QvAddress *qv_address_parse(const char *url, GError **error);
  * another scheme, or a certificate without a key. */
 gboolean qv_address_set_tls(QvAddress *address, const char *ca_file, const char *cert_file, const char *key_file,
                             GError **error);
+/* That of VALKEY_URL, which must be set, with the files of VALKEY_CA_FILE, VALKEY_CERT_FILE and VALKEY_KEY_FILE. The errors
+ * of both, with the variable's name in front. */
+QvAddress *qv_address_of_config(const QvConfig *config, GError **error);
 QvAddress *qv_address_ref(QvAddress *address);
 void qv_address_unref(QvAddress *address);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvAddress, qv_address_unref)

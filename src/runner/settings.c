@@ -35,18 +35,7 @@ QvAddress *qv_settings_address(const QvConfig *config, GError **error)
   if (config->valkey_url == NULL)
     return missing("VALKEY_URL", "redis://user:password@host:port/db, rediss://… or unix:///path (or VALKEY_URL_FILE)",
                    error);
-  g_autoptr(QvAddress) address = qv_address_parse((const char *)qv_secret_bytes(config->valkey_url), error);
-  if (address == NULL) {
-    g_prefix_error(error, "VALKEY_URL: ");
-    return NULL;
-  }
-  gboolean tls = config->valkey_ca_file != NULL || config->valkey_cert_file != NULL || config->valkey_key_file != NULL;
-  if (tls && !qv_address_set_tls(address, config->valkey_ca_file, config->valkey_cert_file, config->valkey_key_file,
-                                 error)) {
-    g_prefix_error(error, "VALKEY_CA_FILE, VALKEY_CERT_FILE, VALKEY_KEY_FILE: ");
-    return NULL;
-  }
-  return g_steal_pointer(&address);
+  return qv_address_of_config(config, error);
 }
 
 QvKeyring *qv_settings_keyring(const QvConfig *config, GError **error)
