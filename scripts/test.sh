@@ -31,6 +31,7 @@ shipped=(
   runner/pulse           # the service's watchdog
   egress/life            # the figure of the proxy's memory
   sandbox/run            # limits of memory, processes and disk
+  sandbox/trouble-docker-runsc  # the figure of memory behind 200 MiB of output
   entry/namespaces       # the entry as it is shipped: optimised
   entry/gvisor
   client/install         # a program against the library as it is shipped
