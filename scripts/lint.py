@@ -210,6 +210,18 @@ def settings_are_in_the_table():
                 yield f"{name(path)}: reads {variable}, which is not in the table"
 
 
+def measured_tests_are_shipped(script=None):
+    """A system test that leaves something out under ASan is asked by the optimised build."""
+    script = script if script is not None else text(ROOT / "scripts/test.sh")
+    listed = re.search(r"^shipped=\(\n(.*?)^\)", script, re.M | re.S)
+    for path in SOURCES:
+        parts = path.relative_to(ROOT).parts
+        if parts[:2] in (("tests", "integration"), ("tests", "interop"), ("tests", "fault")) and "__SANITIZE_" in text(path):
+            test = f"{parts[2]}/{re.sub('^test_|_test$', '', path.stem)}"
+            if not listed or not re.search(rf"^  {test}(-\S+)?(\s|$)", listed.group(1), re.M):
+                yield f"{name(path)}: {test} is not in the list `shipped` of scripts/test.sh"
+
+
 def shell_scripts_parse():
     for path in FILES:
         head = text(path)[:64].splitlines()[:1]
@@ -222,6 +234,8 @@ def shell_scripts_parse():
 
 def the_rules_can_fail():
     """Each check of a text, given one that breaks it, says so."""
+    if not list(measured_tests_are_shipped("shipped=(\n)\n")):
+        yield "measured_tests_are_shipped did not see an empty list"
     global FILES, SOURCES
     kept = FILES, SOURCES
     broken = {
@@ -247,7 +261,7 @@ def the_rules_can_fail():
 
 RULES = [arrows_point_down, pure_rooms_stay_pure, entry_is_libc_only, files_are_short, functions_are_short,
          lines_are_short, licences_are_named, hosts_are_not_named, headers_stand_alone, configuration_is_used,
-         settings_are_in_the_table, shell_scripts_parse, the_rules_can_fail]
+         settings_are_in_the_table, measured_tests_are_shipped, shell_scripts_parse, the_rules_can_fail]
 
 
 def main():

@@ -29,6 +29,7 @@ shipped=(
   runner/hostile_stream  # the long stream, and the figure of the supervisor's memory
   runner/live            # live chunks against their deadlines
   runner/pulse           # the service's watchdog
+  runner/hostile_valkey  # the figure of a runner's memory before a Valkey that lies
   egress/life            # the figure of the proxy's memory
   sandbox/run            # limits of memory, processes and disk
   sandbox/trouble-docker-runsc  # the figure of memory behind 200 MiB of output
