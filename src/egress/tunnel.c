@@ -192,12 +192,13 @@ static void tell_end(QvWay *way, QvSide *out)
   way->shut = TRUE;
 }
 
-/* A way that broke is over; the other one goes on: a server that answers and hangs up on what the client still sends has
- * answered all the same. */
-static void note_broken(QvTunnel *tunnel, QvWay *way, QvWayState state)
+/* A way that broke is over, and its writing side is told; the other one goes on: a server that answers and hangs up on what
+ * the client still sends has answered all the same. */
+static void note_broken(QvTunnel *tunnel, QvWay *way, QvSide *out, QvWayState state)
 {
   if (state != QV_WAY_BROKEN)
     return;
+  shutdown(out->fd, SHUT_WR);
   qv_way_clear(way);
   way->ended = way->done = way->shut = TRUE;
   tunnel->failed = TRUE;
@@ -238,8 +239,8 @@ static void relay(QvTunnel *tunnel)
   tunnel->token->bytes += (gint64)(up + down);
   if (up + down > 0)
     qv_tunnel_wait(tunnel, QV_WAIT_IDLE, tunnel->proxy->limits.idle_ms);
-  note_broken(tunnel, &tunnel->up, went_up);
-  note_broken(tunnel, &tunnel->down, went_down);
+  note_broken(tunnel, &tunnel->up, &tunnel->u, went_up);
+  note_broken(tunnel, &tunnel->down, &tunnel->c, went_down);
   if (tunnel->up.done && tunnel->down.done)
     qv_tunnel_cut(tunnel, tunnel->failed ? QV_REASON_FAILED : QV_REASON_CLOSED);
   else if (tunnel->token->bytes > tunnel->proxy->limits.token_bytes)

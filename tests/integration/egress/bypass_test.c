@@ -1,11 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ways around the proxy, each with the answer that it gets and the reason; what was dialled and looked up is counted. */
+/* The ways around the proxy, each with the answer that it gets and the reason; what was dialled and looked up is counted.
+ *
+ * A number is that of the case in vectors/README.md, section 4; f61 to f68 are the known faults of other egress proxies. The
+ * last case holds that every reason code was seen. */
+#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "hello.h"
 #include "world.h"
+
+/* Reason codes that were told to a client, or stood in the log. */
+static GHashTable *seen;
+
+static void see(const char *code)
+{
+  g_hash_table_add(seen, g_strdup(code));
+}
+
+static void await_reason(World *world, const char *code)
+{
+  g_autofree char *part = g_strdup_printf("\"reason\":\"%s\"", code);
+  world_await_log(world, part);
+  see(code);
+}
 
 /* Addresses that a listed name may lead to, one name each: r0.allowed.example, r1 … */
 static const struct {
@@ -20,6 +39,10 @@ static const struct {
   {"::ffff:10.0.0.7", "403 address_refused"}, {"::127.0.0.1", "403 address_refused"}, {"64:ff9b::7f00:1", "403 address_refused"},
   {"2002:7f00:1::1", "403 address_refused"}, {"2001:0:808:808:0:0:80ff:fffe", "403 address_refused"}, {"64:ff9b:1::1", "403 address_refused"},
   {"203.0.113.1", "403 address_refused"}, {"::", "403 address_refused"},
+  /* f61: IPv4-compatible, IPv4-translatable, and the others in a second form */
+  {"::10.0.0.7", "403 address_refused"}, {"::ffff:0:127.0.0.1", "403 address_refused"}, {"::ffff:0:10.0.0.7", "403 address_refused"},
+  {"64:ff9b::a00:7", "403 address_refused"}, {"64:ff9b:1::a00:7", "403 address_refused"}, {"2002:a00:7::1", "403 address_refused"},
+  {"::ffff:169.254.169.254", "403 address_refused"}, {"::ffff:100.64.0.1", "403 address_refused"},
   {W_PUBLIC " 10.0.0.7", "403 address_refused"}, {"10.0.0.7 " W_PUBLIC, "403 address_refused"}, {W_PUBLIC " ::1", "403 address_refused"},
   {W_PUBLIC, "200 "}, {W_PUBLIC6, "200 "},
 };
@@ -32,7 +55,7 @@ static const struct {
 #define AUTH "Proxy-Authorization: Basic @\r\n"
 #define TARGET(t) "CONNECT " t " HTTP/1.1\r\n" AUTH "\r\n"
   {"1", LINE AUTH "\r\n", "200 "},
-  {"2a", "GET http:" "//" W_HOST "/ HTTP/1.1\r\n" AUTH "\r\n", "405 method"},
+  {"2a, f65", "GET http:" "//" W_HOST "/ HTTP/1.1\r\n" AUTH "\r\n", "405 method"},
   {"2b", "OPTIONS * HTTP/1.1\r\n" AUTH "\r\n", "405 method"},
   {"2c", "TRACE / HTTP/1.1\r\n" AUTH "\r\n", "405 method"},
   {"2d", "GET / HTTP/1.1\r\n" AUTH "\r\n", "405 method"},
@@ -40,7 +63,7 @@ static const struct {
   {"3a", "connect " W_HOST ":443 HTTP/1.1\r\n" AUTH "\r\n", "405 method"},
   {"3b", "CoNnEcT " W_HOST ":443 HTTP/1.1\r\n" AUTH "\r\n", "405 method"},
   {"4", TARGET("PKG.Allowed.EXAMPLE:443"), "200 "},
-  {"5a", TARGET(W_HOST ".:443"), "403 host_not_listed"},
+  {"5a, f61", TARGET(W_HOST ".:443"), "403 host_not_listed"},
   {"5b", TARGET(W_HOST "..:443"), "400 bad_target"},
   {"6a", TARGET(W_HOST ".evil.test:443"), "403 host_not_listed"},
   {"6b", TARGET("evil-" W_HOST ":443"), "403 host_not_listed"},
@@ -53,13 +76,13 @@ static const struct {
   {"9b", TARGET(W_HOST ":+443"), "400 bad_target"},
   {"9c", TARGET(W_HOST ": 443"), "400 bad_head"},
   {"9d", TARGET(W_HOST ":65979"), "400 bad_target"},
-  {"9e", TARGET(W_HOST ":443:443"), "400 bad_target"},
+  {"9e, f68", TARGET(W_HOST ":443:443"), "400 bad_target"},
   {"9f", TARGET(W_HOST ":0x1bb"), "400 bad_target"},
   {"9g", TARGET(W_HOST ":443%00"), "400 bad_target"},
   {"9h", TARGET(W_HOST ":"), "400 bad_target"},
   {"9i", TARGET(W_HOST), "400 bad_target"},
   {"10a", TARGET(W_HOST "@evil.test:443"), "400 bad_target"},
-  {"10b", TARGET(W_HOST ":443@evil.test:443"), "400 bad_target"},
+  {"10b, f68", TARGET(W_HOST ":443@evil.test:443"), "400 bad_target"},
   {"11a", TARGET("http:" "//" W_HOST ":443/"), "400 bad_target"},
   {"11b", TARGET("/"), "400 bad_target"},
   {"11c", TARGET("*"), "400 bad_target"},
@@ -72,14 +95,14 @@ static const struct {
   {"13d", TARGET("0x7f000001:443"), "403 address_literal"},
   {"13e", TARGET("0177.0.0.1:443"), "403 address_literal"},
   {"13f", TARGET("0:443"), "403 address_literal"},
-  {"13g", TARGET("127.0.0.1.:443"), "403 address_literal"},
+  {"13g, f61", TARGET("127.0.0.1.:443"), "403 address_literal"},
   {"13h", TARGET("a.b.1:443"), "403 address_literal"},
   {"14a", TARGET("[::1]:443"), "403 address_literal"},
   {"14b", TARGET("[::ffff:127.0.0.1]:443"), "403 address_literal"},
   {"14c", TARGET("[64:ff9b::7f00:1]:443"), "403 address_literal"},
   {"14d", TARGET("[2002:7f00:1::]:443"), "403 address_literal"},
   {"14e", TARGET("[fe80::1%25eth0]:443"), "400 bad_target"},
-  {"15a", TARGET("::1:443"), "400 bad_target"},
+  {"15a, f68", TARGET("::1:443"), "400 bad_target"},
   {"15b", TARGET("[" W_HOST "]:443"), "400 bad_target"},
   {"15c", TARGET("[::1:443"), "400 bad_target"},
   {"20a", TARGET("localhost:443"), "403 host_not_listed"},
@@ -102,7 +125,7 @@ static const struct {
   {"25", LINE "Host: evil.test:443\r\n" AUTH "\r\n", "400 bad_host"},
   {"26a", LINE "Host: " W_HOST "\r\nHost: " W_HOST "\r\n" AUTH "\r\n", "400 bad_host"},
   {"26b", LINE "Host: " W_HOST ":80\r\n" AUTH "\r\n", "400 bad_host"},
-  {"27a", LINE "\r\n", "407 no_credentials"},
+  {"27a, f66", LINE "\r\n", "407 no_credentials"},
   {"27b", LINE "Proxy-Authorization: Basic am9iOkFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=\r\n\r\n", "407 token_unknown"},
   {"27c", LINE "Proxy-Authorization: Bearer @\r\n\r\n", "407 bad_credentials"},
   {"28", LINE AUTH "Proxy-Authorization: Basic eDp5\r\n\r\n", "400 two_credentials"},
@@ -145,7 +168,8 @@ static World *open_world(GPtrArray *rest, const char *const *more)
   g_autoptr(GString) list = g_string_new("QUAVON_SANDBOX_REGISTRIES=" W_HOST ",other.allowed.example,private.allowed.example@10.0.0.0/8,"
                                          "private.allowed.example@127.0.0.0/8,alias.allowed.example,twice.allowed.example,missing.allowed.example,"
                                          "closed.allowed.example:9,stalled.allowed.example:446,silent.allowed.example,self.allowed.example:3128@127.0.0.1,"
-                                         "mute.allowed.example:444,both.allowed.example");
+                                         "mute.allowed.example:444,both.allowed.example,wide4.allowed.example@0.0.0.0/0,wide6.allowed.example@::/0,"
+                                         "wide0.allowed.example@0.0.0.0/0,local.allowed.example@169.254.0.0/16,mixed.allowed.example@10.0.0.0/8");
   for (guint i = 0; i < G_N_ELEMENTS(resolved); i++) {
     g_autofree char *name = g_strdup_printf("r%u.allowed.example", i);
     world_name(name, resolved[i].addresses, NULL);
@@ -165,6 +189,9 @@ static char *ask(World *world, const char *head, gsize n)
   world_send(fd, head, n);
   g_autofree char *answer = world_head(fd);
   char *verdict = world_verdict(answer);
+  if (strchr(verdict, ' ') != NULL)
+    see(strchr(verdict, ' ') + 1);
+  g_assert_true(!g_str_has_prefix(verdict, "407") || strstr(answer, "\r\nProxy-Authenticate: Basic realm=") != NULL); /* f66 */
   if (!g_str_has_prefix(verdict, "200"))
     world_await_end(fd); /* closed after a refusal, whatever comes */
   close(fd);
@@ -217,14 +244,11 @@ static void test_addresses(void)
 {
   g_autoptr(GPtrArray) rest = g_ptr_array_new_with_free_func(g_free);
   World *world = open_world(rest, NULL);
-  g_autoptr(GPtrArray) hosts = g_ptr_array_new_with_free_func(g_free);
   guint opened = 0, arrived = world_arrivals();
-  for (guint i = 0; i < G_N_ELEMENTS(resolved); i++)
-    g_ptr_array_add(hosts, g_strdup_printf("r%u.allowed.example:443", i));
-  g_ptr_array_add(hosts, NULL);
-  g_autofree char *token = world_token(world, (const char *const *)hosts->pdata, NULL, 600000);
   for (guint i = 0; i < G_N_ELEMENTS(resolved); i++) {
-    g_autofree char *verdict = ask_target(world, hosts->pdata[i], token);
+    g_autofree char *host = g_strdup_printf("r%u.allowed.example:443", i);
+    g_autofree char *token = world_token(world, (const char *const[]){host, NULL}, NULL, 600000);
+    g_autofree char *verdict = ask_target(world, host, token);
     g_test_message("%s -> %s", resolved[i].addresses, verdict);
     g_assert_cmpstr(verdict, ==, resolved[i].verdict);
     opened += strcmp(verdict, "200 ") == 0;
@@ -233,7 +257,9 @@ static void test_addresses(void)
 
   static const char *const others[] = {"private.allowed.example:443", "alias.allowed.example:443", "twice.allowed.example:443",
                                        "missing.allowed.example:443", "closed.allowed.example:9", "both.allowed.example:443",
-                                       "not-listed.example:443", NULL};
+                                       "not-listed.example:443", "wide4.allowed.example:443", "wide6.allowed.example:443",
+                                       "wide0.allowed.example:443", "local.allowed.example:443", "mixed.allowed.example:443",
+                                       "self.allowed.example:3128", NULL};
   g_autofree char *other = world_token(world, others, NULL, 600000);
   static const struct {
     const char *name, *addresses, *later, *target, *verdict;
@@ -241,11 +267,18 @@ static void test_addresses(void)
     {"private.allowed.example", W_PRIVATE, NULL, "private.allowed.example:443", "200 "},      /* named by its range */
     {"target.example", W_PUBLIC, NULL, NULL, NULL},
     {"alias.allowed.example", "alias target.example", NULL, "alias.allowed.example:443", "200 "}, /* 19 */
-    {"twice.allowed.example", W_PUBLIC, W_PRIVATE, "twice.allowed.example:443", "200 "},     /* 18: one look-up */
+    {"twice.allowed.example", W_PUBLIC, W_PRIVATE, "twice.allowed.example:443", "200 "},     /* 18, f63: one look-up */
     {"missing.allowed.example", "", NULL, "missing.allowed.example:443", "502 name_not_found"},
     {"closed.allowed.example", W_PUBLIC, NULL, "closed.allowed.example:9", "502 connect_failed"},
     {"both.allowed.example", "2a0b:1::99 " W_PUBLIC, NULL, "both.allowed.example:443", "200 "}, /* the next address */
     {"not-listed.example", W_PUBLIC, NULL, "not-listed.example:443", "403 host_not_listed"},
+    {"self.allowed.example", "127.0.0.1", NULL, "self.allowed.example:3128", "403 own_address"}, /* 21 */
+    /* f62: a range that allows opens nothing that it does not name */
+    {"wide4.allowed.example", W_PRIVATE, NULL, "wide4.allowed.example:443", "403 address_refused"},
+    {"wide6.allowed.example", "fd00::7", NULL, "wide6.allowed.example:443", "403 address_refused"},
+    {"wide0.allowed.example", "127.0.0.1", NULL, "wide0.allowed.example:443", "403 address_refused"},
+    {"local.allowed.example", "169.254.169.254", NULL, "local.allowed.example:443", "403 address_refused"},
+    {"mixed.allowed.example", W_PRIVATE " 192.168.1.1", NULL, "mixed.allowed.example:443", "403 address_refused"},
   };
   for (gsize i = 0; i < G_N_ELEMENTS(rows); i++) {
     world_name(rows[i].name, rows[i].addresses, rows[i].later);
@@ -284,7 +317,7 @@ static void test_times(void)
   g_free(world_head(fd));
   g_assert_cmpuint(world_await_end(fd), ==, 7); /* a TLS alert */
   close(fd);
-  world_await_log(world, "hello_timeout");
+  await_reason(world, "hello_timeout");
   fd = world_connect(world);
   world_send(fd, request, strlen(request));
   g_free(world_head(fd));
@@ -294,11 +327,11 @@ static void test_times(void)
   g_assert_true(world_read(fd, back, hello->len));
   g_assert_cmpuint(world_await_end(fd), ==, 0);
   close(fd);
-  world_await_log(world, "\"reason\":\"idle\"");
+  await_reason(world, "idle");
   world_free(world);
 }
 
-/* What goes first into the tunnel: cut, with an alert, and not a byte at the far side. */
+/* What goes first into the tunnel (41, f64): cut, with an alert, and not a byte at the far side. */
 static void hello_row(World *world, const char *token, GByteArray *bytes, const char *reason)
 {
   char alert[7];
@@ -315,8 +348,7 @@ static void hello_row(World *world, const char *token, GByteArray *bytes, const 
   g_assert_cmpint(alert[5], ==, 2);
   g_assert_cmpuint(world_await_end(fd), ==, 0);
   close(fd);
-  g_autofree char *part = g_strdup_printf("\"reason\":\"%s\"", reason);
-  world_await_log(world, part);
+  await_reason(world, reason);
   g_byte_array_unref(bytes);
 }
 
@@ -332,12 +364,14 @@ static void test_hellos(void)
   g_autoptr(GPtrArray) rest = g_ptr_array_new_with_free_func(g_free);
   World *world = open_world(rest, NULL);
   static const char *const hosts[] = {W_HOST ":443", NULL};
-  g_autofree char *token = world_token(world, hosts, NULL, 600000);
+  g_autofree char *token = world_token(world, hosts, NULL, 600000), *brief = world_token(world, hosts, NULL, 10000);
+  int expiring = world_tunnel(world, brief);
   hello_row(world, token, t_hello("other.allowed.example"), "server_name");
   hello_row(world, token, t_hello(W_HOST "."), "server_name");
   hello_row(world, token, t_hello(W_HOST ".evil.test"), "server_name");
   hello_row(world, token, t_hello(NULL), "no_server_name");
   hello_row(world, token, raw("GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n"), "not_tls");
+  hello_row(world, token, raw("CONNECT evil.test:443 HTTP/1.1\r\n\r\n"), "not_tls"); /* f65: a proxy behind the proxy */
   hello_row(world, token, raw("SSH-2.0-OpenSSH_9\r\n"), "not_tls");
   g_autoptr(GByteArray) twice = g_byte_array_new();
   t_server_name(twice, W_HOST, strlen(W_HOST));
@@ -372,17 +406,120 @@ static void test_hellos(void)
   g_autofree char *verdict = ask(world, two, strlen(two));
   g_assert_cmpstr(verdict, ==, "403 host_not_listed");
   g_assert_cmpuint(world_arrivals(), ==, arrived);
+  world_await_end(expiring);
+  close(expiring);
+  await_reason(world, "expired");
   world_free(world);
+}
+
+/* An endless answer: the far side of port 445. */
+static void open_endless(World *world, const char *token)
+{
+  int fd = world_connect(world);
+  g_autofree char *request = world_request(W_HOST ":445", token);
+  world_send(fd, request, strlen(request));
+  g_free(world_head(fd));
+  g_autoptr(GByteArray) hello = t_hello(W_HOST);
+  world_send(fd, hello->data, hello->len);
+  world_await_end(fd);
+  close(fd);
+}
+
+/* 27, 30 to 32, 40: whose token, how many, how much; and how tunnels end. */
+static void test_ends(void)
+{
+  static const char *const few[] = {"QUAVON_SANDBOX_REGISTRIES=" W_HOST "," W_HOST ":445", "QUAVON_EGRESS_MAX_TUNNELS=3",
+                                    "QUAVON_EGRESS_MAX_TUNNELS_PER_TOKEN=2", "QUAVON_EGRESS_MAX_BYTES=1000000", NULL};
+  static const char *const hosts[] = {W_HOST ":443", W_HOST ":445", NULL};
+  world_name(W_HOST, W_PUBLIC, NULL);
+  World *world = world_new(few);
+  g_autofree char *late = world_token(world, hosts, NULL, -1), *theirs = world_token(world, hosts, "10.9.9.9", 600000);
+  g_autofree char *one = world_token(world, hosts, NULL, 600000), *two = world_token(world, hosts, NULL, 600000);
+  int fds[3] = {world_tunnel(world, one), world_tunnel(world, one), world_tunnel(world, two)};
+  const struct {
+    const char *token, *verdict;
+  } rows[] = {{late, "407 token_expired"}, {theirs, "403 token_source"}, {one, "429 tunnels_token"}, {two, "503 tunnels_all"}};
+  for (gsize i = 0; i < G_N_ELEMENTS(rows); i++) {
+    g_autofree char *verdict = ask_target(world, W_HOST ":443", rows[i].token);
+    g_assert_cmpstr(verdict, ==, rows[i].verdict);
+  }
+  close(fds[0]);
+  await_reason(world, "closed");
+  const struct linger now = {.l_onoff = 1};
+  setsockopt(fds[1], SOL_SOCKET, SO_LINGER, &now, sizeof now);
+  close(fds[1]);
+  await_reason(world, "failed");
+  open_endless(world, one);
+  g_autofree char *over = ask_target(world, W_HOST ":443", one);
+  g_assert_cmpstr(over, ==, "403 bytes");
+  world_revoke(world, two, TRUE);
+  world_await_end(fds[2]);
+  close(fds[2]);
+  await_reason(world, "revoked");
+
+  /* f65: nothing fails open */
+  g_autofree char *three = world_token(world, hosts, NULL, 600000);
+  int fd = world_tunnel(world, three);
+  kill(qv_test_valkey_pid(world_valkey(world)), SIGSTOP);
+  world_await_end(fd);
+  close(fd);
+  await_reason(world, "unconfirmed");
+  g_autofree char *away = ask_target(world, W_HOST ":443", three);
+  g_assert_cmpstr(away, ==, "503 store_unavailable");
+  kill(qv_test_valkey_pid(world_valkey(world)), SIGCONT);
+  world_free(world);
+}
+
+/* A connection that was there before the end began. */
+static void test_draining(void)
+{
+  g_autoptr(GPtrArray) rest = g_ptr_array_new_with_free_func(g_free);
+  World *world = open_world(rest, NULL);
+  static const char *const hosts[] = {W_HOST ":443", NULL};
+  g_autofree char *token = world_token(world, hosts, NULL, 600000);
+  int kept = world_tunnel(world, token), fd = world_connect(world);
+  g_autofree char *request = world_request(W_HOST ":443", token);
+  world_send(fd, request, 1);
+  g_assert_true(world_tunnel_lives(kept)); /* what came before was seen before: it was accepted */
+  kill(world_proxy_pid(world), SIGTERM);
+  world_await_log(world, "draining");
+  world_send(fd, request + 1, strlen(request) - 1);
+  g_autofree char *head = world_head(fd);
+  g_autofree char *verdict = world_verdict(head);
+  g_assert_cmpstr(verdict, ==, "503 draining");
+  see("draining");
+  close(fd);
+  close(kept);
+  world_free(world);
+}
+
+static void test_codes(void)
+{
+  static const char *const codes[] = {
+#define QV_REASON(name, code, status, alert, text) code,
+#include "egress/reasons.def"
+#undef QV_REASON
+  };
+  guint rows = G_N_ELEMENTS(heads) + G_N_ELEMENTS(resolved);
+  g_test_message("%u rows in the two tables", rows);
+  g_assert_cmpuint(rows, >=, 60);
+  for (gsize i = 1; i < G_N_ELEMENTS(codes); i++)
+    if (!g_hash_table_contains(seen, codes[i]))
+      g_error("no row has the reason %s", codes[i]);
 }
 
 int main(int argc, char **argv)
 {
   if (!world_enter())
     return 0;
+  seen = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/bypass/heads", test_heads);
   g_test_add_func("/bypass/addresses", test_addresses);
   g_test_add_func("/bypass/times", test_times);
   g_test_add_func("/bypass/hellos", test_hellos);
+  g_test_add_func("/bypass/ends", test_ends);
+  g_test_add_func("/bypass/draining", test_draining);
+  g_test_add_func("/bypass/codes", test_codes);
   return g_test_run();
 }

@@ -412,7 +412,7 @@ static void test_real_tls(void)
   g_autofree char *client = g_strdup_printf(
     "cd %s && printf 'GET / HTTP/1.0\\r\\n\\r\\n' | openssl s_client -proxy 127.0.0.1:%u -proxy_user job -proxy_pass pass:%s -connect " W_HOST
     ":443 -servername \"$1\" -CAfile cert.pem -verify_return_error -ign_eof 2>>client.log",
-    folder, world_port(world), token);
+    folder, W_PROXY_PORT, token);
   const char *good[] = {"/bin/sh", "-c", client, "sh", W_HOST, NULL};
   const char *bad[] = {"/bin/sh", "-c", client, "sh", "evil.example", NULL};
   g_autofree char *page = NULL;

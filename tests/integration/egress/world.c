@@ -31,7 +31,6 @@
 struct World {
   QvTestValkey *valkey;
   GPid proxy;
-  guint16 port;
   char *log_path;
   QvAddress *address;
   QvSubscriber *usage;
@@ -146,7 +145,7 @@ static void start_proxy(World *world, const char *const *environment)
   g_autofree char *program = g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "src/egress/quavon-sandbox-egress", NULL);
   g_autoptr(GPtrArray) all = g_ptr_array_new_with_free_func(g_free);
   g_ptr_array_add(all, g_strdup_printf("VALKEY_URL=%s", qv_test_valkey_url(world->valkey, "egress")));
-  g_ptr_array_add(all, g_strdup("QUAVON_EGRESS_LISTEN=127.0.0.1:0,[::1]:0"));
+  g_ptr_array_add(all, g_strdup_printf("QUAVON_EGRESS_LISTEN=127.0.0.1:%u,[::1]:%u", W_PROXY_PORT, W_PROXY_PORT));
   g_ptr_array_add(all, g_strdup("QUAVON_LOG_FORMAT=json"));
   g_ptr_array_add(all, g_strdup("QUAVON_LOG_LEVEL=debug"));
   static const char *const kept[] = {"ASAN_OPTIONS", "UBSAN_OPTIONS", "PATH", "G_DEBUG"};
@@ -167,12 +166,8 @@ static void start_proxy(World *world, const char *const *environment)
     _exit(127);
   }
   close(log);
-  world_await_log(world, "\"listening\",\"at\":\"[::1]:0\"");
+  world_await_log(world, "\"listening\",\"at\":\"[::1]:");
   world_await_log(world, "connected to Valkey");
-  g_autofree char *text = world_log(world);
-  const char *at = strstr(text, "\"at\":\"127.0.0.1:0\",\"port\":\"");
-  g_assert_nonnull(at);
-  world->port = (guint16)atoi(at + strlen("\"at\":\"127.0.0.1:0\",\"port\":\""));
 }
 
 static gint by_text(gconstpointer a, gconstpointer b)
@@ -262,11 +257,6 @@ GPid world_proxy_pid(const World *world)
   return world->proxy;
 }
 
-guint16 world_port(const World *world)
-{
-  return world->port;
-}
-
 /* ---- tokens */
 
 char *world_token_hash(const char *token)
@@ -315,7 +305,7 @@ char *world_usage(World *world, const char *token)
 
 int world_connect(const World *world)
 {
-  struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(world->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(W_PROXY_PORT), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   const struct timeval patience = {.tv_sec = QV_TEST_DEADLINE_S};
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   must(fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == 0, "connect to the proxy");

@@ -13,6 +13,7 @@
 #define W_PUBLIC "11.22.33.1"  /* the far side: ports 443, 8443 echo; 444 says nothing; 445 sends without end */
 #define W_PUBLIC6 "2a0b:1::1"
 #define W_PRIVATE "10.0.0.7"   /* the same on a private address */
+#define W_PROXY_PORT 3128
 #define W_STALLED_PORT 446     /* of W_PUBLIC: who connects there is not answered */
 
 typedef struct World World;
@@ -25,7 +26,6 @@ World *world_new(const char *const *environment);
 void world_free(World *world);
 QvTestValkey *world_valkey(World *world);
 GPid world_proxy_pid(const World *world);
-guint16 world_port(const World *world);
 /* Everything that the proxy has logged so far. */
 char *world_log(const World *world);
 void world_await_log(World *world, const char *part);
