@@ -107,6 +107,7 @@ run_named() { # folder, name of the log, processes, tests…
 prepare_systems() {
   build_release || return 1
   attempt scripts/test-image.sh base node services || return 1
+  if [ "${QUAVON_TEST_LONG-}" = 1 ]; then attempt scripts/test-image.sh clients || return 1; fi
   attempt scripts/guest-kernel.sh
 }
 

@@ -80,7 +80,7 @@ GPid way_out_spawn(World *world, const char *const *argv, const char *ready)
   return pid;
 }
 
-char *way_out_start_proxy(World *world, const char *registries, GPid *pid)
+char *way_out_start_proxy_with(World *world, const char *registries, const char *hosts_file, GPid *pid)
 {
   g_autofree char *program = g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "src", "egress", "quavon-sandbox-egress", NULL);
   g_autofree char *path = g_build_filename(world->dir, "egress.sock", NULL);
@@ -91,10 +91,17 @@ char *way_out_start_proxy(World *world, const char *registries, GPid *pid)
   /* A client in a sandbox on a busy machine takes its time for a ClientHello. */
   const char *extra[] = {url, listen, list, "QUAVON_EGRESS_HEAD_MS=300000", "QUAVON_EGRESS_CONNECT_MS=120000", NULL};
   g_auto(GStrv) environment = world_environment(world, extra);
-  const char *argv[] = {program, NULL};
-  *pid = start(world, argv, environment);
+  /* A file of names is the proxy's alone. */
+  static const char enter[] = "mount --bind \"$1\" /etc/hosts && exec \"$0\"";
+  const char *argv[] = {program, NULL}, *with_hosts[] = {"unshare", "--mount", "/bin/sh", "-c", enter, program, hosts_file, NULL};
+  *pid = start(world, hosts_file != NULL ? with_hosts : argv, environment);
   await(world, *pid, listens_unix, path);
   return g_steal_pointer(&path);
+}
+
+char *way_out_start_proxy(World *world, const char *registries, GPid *pid)
+{
+  return way_out_start_proxy_with(world, registries, NULL, pid);
 }
 
 /* ---- the machine's registries */
@@ -178,11 +185,11 @@ static const char certificates[] =
   "set -e; cd \"$1\"\n"
   "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ca.key -out ca.pem -days 2 -subj '/CN=test CA'\n"
   "openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout server.key -out server.csr -subj /CN=localhost\n"
-  "printf 'subjectAltName=DNS:localhost\\nkeyUsage=digitalSignature\\nextendedKeyUsage=serverAuth\\n' > ext\n"
+  "printf 'subjectAltName=DNS:localhost,DNS:" WAY_OUT_REGISTRY "\\nkeyUsage=digitalSignature\\nextendedKeyUsage=serverAuth\\n' > ext\n"
   "openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out server.crt\n"
   "cat server.crt server.key > server.pem\n";
 
-guint16 way_out_serve(World *world, const char *folder, char **ca_file, GPid *pid)
+static void make_certificates(World *world)
 {
   g_autofree char *complaint = NULL;
   g_autoptr(GError) error = NULL;
@@ -191,12 +198,34 @@ guint16 way_out_serve(World *world, const char *folder, char **ca_file, GPid *pi
   g_spawn_sync(NULL, (char **)make, NULL, 0, NULL, NULL, NULL, &complaint, &status, &error);
   if (!g_spawn_check_wait_status(status, NULL))
     g_error("certificates: %s", complaint);
-  g_autofree char *pem = g_build_filename(world->dir, "server.pem", NULL);
-  g_autofree char *port_file = g_build_filename(world->dir, "port", NULL);
-  const char *argv[] = {"python3", "-c", server, folder, pem, port_file, NULL};
+}
+
+/* Starts ARGV and waits for its port. */
+static guint16 serve(World *world, const char *const *argv, const char *port_file, char **ca_file, GPid *pid)
+{
   *pid = way_out_spawn(world, argv, port_file);
   g_autofree char *text = NULL;
   g_assert_true(g_file_get_contents(port_file, &text, NULL, NULL));
   *ca_file = g_build_filename(world->dir, "ca.pem", NULL);
   return (guint16)g_ascii_strtoull(text, NULL, 10);
+}
+
+guint16 way_out_serve(World *world, const char *folder, char **ca_file, GPid *pid)
+{
+  make_certificates(world);
+  g_autofree char *pem = g_build_filename(world->dir, "server.pem", NULL);
+  g_autofree char *port_file = g_build_filename(world->dir, "port", NULL);
+  const char *argv[] = {"python3", "-c", server, folder, pem, port_file, NULL};
+  return serve(world, argv, port_file, ca_file, pid);
+}
+
+guint16 way_out_serve_registry(World *world, const char *folder, char **ca_file, GPid *pid)
+{
+  make_certificates(world);
+  g_autofree char *pem = g_build_filename(world->dir, "server.pem", NULL);
+  g_autofree char *port_file = g_build_filename(folder, "port", NULL);
+  g_autofree char *program =
+    g_build_filename(g_getenv("QUAVON_SOURCE_ROOT"), "tests", "integration", "runner", "clients", "registry.py", NULL);
+  const char *argv[] = {"python3", program, folder, pem, WAY_OUT_REGISTRY, NULL};
+  return serve(world, argv, port_file, ca_file, pid);
 }

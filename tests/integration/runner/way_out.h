@@ -9,6 +9,8 @@
 /* Starts the proxy on a unix socket in the world's folder, as Valkey's user egress; it ends with the test. REGISTRIES: the
  * value of QUAVON_SANDBOX_REGISTRIES. Returns the socket's path when it listens. */
 char *way_out_start_proxy(World *world, const char *registries, GPid *pid);
+/* The same with HOSTS_FILE in the place of its /etc/hosts. */
+char *way_out_start_proxy_with(World *world, const char *registries, const char *hosts_file, GPid *pid);
 void way_out_stop(GPid pid);
 /* A program that ends with the test; returns when it has made the file READY. */
 GPid way_out_spawn(World *world, const char *const *argv, const char *ready);
@@ -32,3 +34,6 @@ const char *way_out_ca_file(void);
 
 /* A TLS server on 127.0.0.1 (name localhost, certificate by CA_FILE) that serves FOLDER; its port. */
 guint16 way_out_serve(World *world, const char *folder, char **ca_file, GPid *pid);
+/* The same for clients/registry.py, under the name WAY_OUT_REGISTRY, which no resolver knows. */
+#define WAY_OUT_REGISTRY "registry.example"
+guint16 way_out_serve_registry(World *world, const char *folder, char **ca_file, GPid *pid);
