@@ -208,6 +208,22 @@ def check_upgrade(engine, folder):
     assert quavon(engine, *words, "--quiet", *script) == "the next release\nhello from the sandbox\n"
 
 
+def check_rotation(engine, folder):
+    """The runner sees the next key beside its own, and takes it at SIGHUP; a job runs before, between and after."""
+    job = ("run", "--quiet", "--repo", engine.folder / "repo", "--memory", "256M", "--", "cat", "hello.txt")
+    old = (folder / "secrets" / "sandbox_signing_key").read_bytes()
+    for step in ("prepare", "reload", "switch", "reload"):
+        if step == "reload":
+            engine.docker("kill", "--signal", "HUP", "qvtest-sandbox-runner-1")
+        else:
+            quavon(engine, "keys", "rotate", step)
+        assert quavon(engine, *job) == "hello from the sandbox\n", step
+    assert (folder / "secrets" / "sandbox_signing_key").read_bytes() != old
+    quavon(engine, "keys", "rotate", "finish", "--now")
+    said = quavon(engine, "doctor")
+    assert said.rstrip().endswith(" 0 failures"), said
+
+
 def check_smoke_request(engine, folder):
     said = quavon(engine, "doctor", "--sandbox-smoke")
     assert re.search(r"\nQD957 +ok ", said) and said.rstrip().endswith(" 0 failures"), said
@@ -226,7 +242,7 @@ def check_uninstall(engine, folder):
     assert left == [".env"] and (folder / ".env").read_text() == OWN, left
 
 
-CHECKS = (check_dry_run, check_install, check_job, check_again, check_upgrade, check_smoke_request, check_uninstall)
+CHECKS = (check_dry_run, check_install, check_job, check_again, check_upgrade, check_rotation, check_smoke_request, check_uninstall)
 
 
 def test_stack():

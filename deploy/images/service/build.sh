@@ -66,7 +66,7 @@ else
 fi
 if [ -z "$archive" ]; then exit; fi
 
-mkdir -p "$tree"/{etc/ssl/certs,tmp,run/secrets,dev,proc,sys,var/lib/quavon,data,run/valkey}
+mkdir -p "$tree"/{etc/ssl/certs,tmp,run/{secrets,keys},dev,proc,sys,var/lib/quavon,data,run/valkey}
 chmod 1777 "$tree/tmp"
 if [ -d "$tree/usr/share/ca-certificates/mozilla" ]; then
   cat "$tree"/usr/share/ca-certificates/mozilla/*.crt >"$tree/etc/ssl/certs/ca-certificates.crt"
