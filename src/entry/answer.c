@@ -59,9 +59,10 @@ static void find_text(const char *body, const char *end, const char *code, char 
 {
   static const char program[] = "quavon-sandbox-egress: ";
   size_t code_n = strlen(code);
-  if ((size_t)(end - body) > sizeof program && memcmp(body, program, sizeof program - 1) == 0)
+  end = line_end(body, end); /* what is there behind it by now says nothing */
+  if ((size_t)(end - body) >= sizeof program - 1 && memcmp(body, program, sizeof program - 1) == 0)
     body += sizeof program - 1;
-  if ((size_t)(end - body) > code_n + 2 && memcmp(body, code, code_n) == 0 && body[code_n] == ':')
+  if ((size_t)(end - body) >= code_n + 2 && memcmp(body, code, code_n) == 0 && body[code_n] == ':')
     body += code_n + 2;
   copy_word(body, end, "\r\n", text, TEXT_MAX);
 }

@@ -67,6 +67,9 @@ QvAddress *qv_address_parse(const char *url, GError **error)
   if (!g_uri_split_with_user(url, G_URI_FLAGS_HAS_PASSWORD, &scheme, &user, &password, NULL, &host, &port, &path, &query,
                              &fragment, NULL) ||
       !scheme) {
+    if (password) /* GUri leaves it where a later part is wrong */
+      explicit_bzero(password, strlen(password));
+    g_free(password);
     fail(error, "not an address");
     return NULL;
   }

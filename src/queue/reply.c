@@ -47,35 +47,36 @@ gint64 qv_reply_int(const QvReply *reply, gint64 fallback)
   return fallback;
 }
 
-static gboolean starts_with_word(const char *text, const char *word)
+/* A NUL in the text ends no word. */
+static gboolean starts_with_word(const char *text, gsize len, const char *word)
 {
   gsize n = strlen(word);
-  return strncmp(text, word, n) == 0 && (text[n] == ' ' || text[n] == '\0');
+  return len >= n && memcmp(text, word, n) == 0 && (len == n || text[n] == ' ');
 }
 
-static gboolean is_transient(const char *text)
+static gboolean is_transient(const char *text, gsize len)
 {
   static const char *const words[] = { "LOADING",  "OOM",      "READONLY",    "BUSY",       "MASTERDOWN",
                                        "TRYAGAIN", "MISCONF",  "CLUSTERDOWN", "NOREPLICAS", "UNBLOCKED" };
   for (gsize i = 0; i < G_N_ELEMENTS(words); i++)
-    if (starts_with_word(text, words[i]))
+    if (starts_with_word(text, len, words[i]))
       return TRUE;
   return FALSE;
 }
 
 gboolean qv_reply_is_error(const QvReply *reply, const char *word)
 {
-  return reply && reply->type == QV_REPLY_ERROR && starts_with_word(reply->text, word);
+  return reply && reply->type == QV_REPLY_ERROR && starts_with_word(reply->text, reply->len, word);
 }
 
 gboolean qv_reply_is_transient(const QvReply *reply)
 {
-  return reply && reply->type == QV_REPLY_ERROR && is_transient(reply->text);
+  return reply && reply->type == QV_REPLY_ERROR && is_transient(reply->text, reply->len);
 }
 
 gboolean qv_reply_error_is_transient(const GError *error)
 {
-  return g_str_has_prefix(error->message, ANSWERED) && is_transient(error->message + strlen(ANSWERED));
+  return g_str_has_prefix(error->message, ANSWERED) && is_transient(error->message + strlen(ANSWERED), strlen(error->message) - strlen(ANSWERED));
 }
 
 GError *qv_reply_odd(const char *what)
