@@ -7,9 +7,12 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 
-enum { BATCH = 256 };
+/* Who is not had in a slice waits until Valkey, timers and signals had their turn: what cuts a tunnel must not wait for
+ * what the tunnels move. */
+enum { BATCH = 256, SLICE_MS = 5 };
 
 typedef struct {
   GSource source;
@@ -28,21 +31,28 @@ struct QvLoop {
 
 static gboolean prepare(GSource *source, int *timeout)
 {
+  QvLoop *loop = ((LoopSource *)source)->loop;
   *timeout = -1;
-  return !g_queue_is_empty(&((LoopSource *)source)->loop->again);
+  return !g_queue_is_empty(&loop->again) || loop->at < loop->n;
 }
 
 static gboolean dispatch(GSource *source, GSourceFunc unused, gpointer data)
 {
   QvLoop *loop = ((LoopSource *)source)->loop;
   /* Those that ask again in their turn wait for the next one. */
-  for (guint turns = loop->again.length; turns > 0 && loop->again.length > 0; turns--) {
+  gint64 until_ms = qv_clock_mono_ms() + SLICE_MS;
+  for (guint turns = loop->again.length; turns > 0 && loop->again.length > 0 && qv_clock_mono_ms() < until_ms; turns--) {
     QvWatch *watch = g_queue_pop_head_link(&loop->again)->data;
     watch->waits = FALSE;
     watch->ready(watch, 0);
   }
-  loop->n = epoll_wait(loop->fd, loop->events, BATCH, 0);
-  for (loop->at = 0; loop->at < loop->n;) {
+  if (loop->at == loop->n) {
+    loop->n = epoll_wait(loop->fd, loop->events, BATCH, 0);
+    loop->at = MIN(loop->n, 0);
+  }
+  /* A slice of their own, so that neither kind keeps the other one waiting. */
+  until_ms = qv_clock_mono_ms() + SLICE_MS;
+  while (loop->at < loop->n && qv_clock_mono_ms() < until_ms) {
     struct epoll_event event = loop->events[loop->at++];
     QvWatch *watch = event.data.ptr;
     if (watch != NULL)
@@ -54,7 +64,8 @@ static gboolean dispatch(GSource *source, GSourceFunc unused, gpointer data)
 static gboolean check(GSource *source)
 {
   LoopSource *self = (LoopSource *)source;
-  return !g_queue_is_empty(&self->loop->again) || g_source_query_unix_fd(source, self->tag) != 0;
+  return !g_queue_is_empty(&self->loop->again) || self->loop->at < self->loop->n ||
+         g_source_query_unix_fd(source, self->tag) != 0;
 }
 
 QvLoop *qv_loop_new(GError **error)

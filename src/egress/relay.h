@@ -3,14 +3,18 @@
  * that all tunnels share. What the writing side does not take at once is held on the heap, and nothing is read
  * before it is gone: an idle tunnel holds nothing, a blocked one QV_WAY_HELD_BYTES_MAX a way.
  *
- * Measured against splice(2) through a pipe: the same CPU time a byte, and one stream is up to three times as fast. */
+ * What costs is not the copy but the call: each write wakes the reader behind it, each read the writer. So a way that fills
+ * the buffer moves more at once, by splice(2) through one pipe that all tunnels share as well: no more than the writing side
+ * says it has room for, beside what may be held. Measured (loopback, CPU time of the proxy a byte, 128 KiB copied = 1): 512 KiB copied 0.7,
+ * 1 MiB spliced 0.55, 128 KiB spliced 0.95. Only where the kernel takes less than it said (no memory) is more held, until it is gone. */
 #pragma once
 
 #include <glib.h>
 
 enum {
-  QV_WAY_HELD_BYTES_MAX = 128 * 1024, /* a way; two ways a tunnel */
-  QV_WAY_TURN_BYTES = 256 * 1024,     /* then others have their turn */
+  QV_WAY_HELD_BYTES_MAX = 128 * 1024,   /* a way; two ways a tunnel */
+  QV_WAY_SHIFT_BYTES_MAX = 1024 * 1024, /* at once; what a pipe of an ordinary user may hold */
+  QV_WAY_TURN_BYTES = 512 * 1024,       /* then others have their turn */
 };
 
 /* A socket's side as far as it is known: edges that were told and not yet used up. */
@@ -23,6 +27,7 @@ typedef struct {
 typedef struct {
   char *held;      /* what was read and not yet written */
   guint from, to;
+  gboolean bulk;  /* the last read filled the buffer */
   gboolean ended; /* the reading side has told its end */
   gboolean done;  /* and all that came before was written: the writing side may be told */
   gboolean shut;  /* it was */
