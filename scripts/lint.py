@@ -26,7 +26,7 @@ ARROWS = {
     "protocol": {"format", "base"},
     "queue": {"protocol", "format", "base"},
     "sandbox": {"protocol", "format", "base"},
-    "images": {"protocol", "format", "base"},
+    "images": {"sandbox", "protocol", "format", "base"},
     "entry": {"format", "base"},
     "probes": {"sandbox"},
     "client": {"queue", "protocol", "format", "base"},

@@ -14,6 +14,7 @@
 
 #include "base/fd.h"
 #include "cli/doctor.h"
+#include "images/images.h"
 
 enum {
   DISK_LEFT_MIB = 2048,
@@ -23,6 +24,7 @@ enum {
   KERNEL_MIN = 5 * 1000 + 10,
   KERNEL_NEWNET = 6 * 1000 + 11, /* core network settings are seen in every namespace (gvisor#10704) */
 };
+
 
 #define DOCKER_SOCKET "/var/run/docker.sock"
 
@@ -126,6 +128,27 @@ static char *engine_version(const char *path)
   return g_strndup(version, strcspn(version, "\""));
 }
 
+/* A runner here does not start without them. FALSE: something was found. */
+static gboolean check_engine_images(GPtrArray *findings, const QvConfig *config, const char *path)
+{
+  g_autofree char *lock = qv_config_images_file(config);
+  g_autoptr(GPtrArray) images = g_str_has_prefix(config->backend, "docker-") ? qv_images_list(lock, NULL) : NULL;
+  for (guint i = 0; images != NULL && i < images->len; i++) {
+    const QvStoredImage *image = images->pdata[i];
+    g_autoptr(GError) error = NULL;
+    gboolean there = FALSE;
+    if (!image->fits || image->is_repository || (qv_images_is_loaded(path, image->digest, &there, &error) && there))
+      continue;
+    if (error != NULL)
+      qv_finding_add(findings, "host-docker", QV_DOCTOR_FAIL, NULL, "image %s: %s", image->name, error->message);
+    else
+      qv_finding_add(findings, "host-docker", QV_DOCTOR_FAIL, NULL, "the engine does not have image %s, %.19s…", image->name, image->digest);
+    qv_finding_remedy(findings, "quavon images load");
+    return FALSE;
+  }
+  return TRUE;
+}
+
 static void check_docker(GPtrArray *findings, const QvConfig *config)
 {
   const char *path = config->docker_socket != NULL ? config->docker_socket : DOCKER_SOCKET;
@@ -140,7 +163,8 @@ static void check_docker(GPtrArray *findings, const QvConfig *config)
     return;
   }
   gboolean new = g_ascii_strtoll(version, NULL, 10) >= ENGINE_MIN;
-  qv_finding_add(findings, "host-docker", new ? QV_DOCTOR_OK : QV_DOCTOR_FAIL, NULL, "Docker Engine %s", version);
+  if (!new || check_engine_images(findings, config, path))
+    qv_finding_add(findings, "host-docker", new ? QV_DOCTOR_OK : QV_DOCTOR_FAIL, NULL, "Docker Engine %s", version);
 }
 
 static void check_kvm(GPtrArray *findings, const QvConfig *config)

@@ -105,7 +105,9 @@ static void check_images(GPtrArray *findings, const QvHealth *h, const QvDoctorW
                      image->name, there, image->digest);
     else
       qv_finding_add(findings, "QD956", QV_DOCTOR_FAIL, h->runner_id, "image %s of the lock file here is not there", image->name);
-    qv_finding_remedy(findings, "on the runner: quavon images build %s && systemctl reload quavon-sandbox-runner", image->name);
+    qv_finding_remedy(findings, "on the runner: quavon images build %s%s%s && systemctl reload quavon-sandbox-runner", image->name,
+                      g_str_has_prefix(h->backend, "docker-") ? " && quavon images load " : "",
+                      g_str_has_prefix(h->backend, "docker-") ? image->name : "");
     fault = TRUE;
   }
   if (fault)

@@ -12,6 +12,7 @@
 #include "base/config.h"
 #include "base/error.h"
 #include "base/fd.h"
+#include "cli/images_load.h"
 #include "cli/programs.h"
 #include "cli/verb.h"
 
@@ -173,10 +174,12 @@ int qv_verb_images(int argc, char **argv)
   if (config == NULL)
     return QV_CLI_CONFIG;
   g_autofree char *lock_file = qv_config_images_file(config);
+  if (argc > 1 && strcmp(argv[1], "load") == 0)
+    return qv_images_load_run(argc - 1, argv + 1, lock_file, config->docker_socket);
   for (guint i = 0; argc > 1 && i < G_N_ELEMENTS(actions); i++) {
     if (strcmp(argv[1], actions[i].name) == 0)
       return actions[i].run(argc - 1, argv + 1, lock_file);
   }
-  return qv_usage("images", argc > 1 ? "build, export, list, verify or prune, not `%s`" : "build, export, list, verify or prune%s",
+  return qv_usage("images", argc > 1 ? "build, export, load, list, verify or prune, not `%s`" : "build, export, load, list, verify or prune%s",
                   argc > 1 ? argv[1] : "");
 }

@@ -21,7 +21,7 @@ const QvVerb qv_verbs[] = {
   { "keygen", "keygen FILE", "make a pool key", qv_verb_keygen },
   { "keys", "keys rotate prepare|switch|finish [--now] [--timeout=TIME]", "replace the pool's key while jobs run", qv_verb_keys },
   { "snapshot", "snapshot [OPTION…] DIR", "pack a folder as `run` does, and name its digest", qv_verb_snapshot },
-  { "images", "images build [OPTION…] [NAME]|export [OPTION…] NAME|list|verify [NAME]|prune [--previous]",
+  { "images", "images build [OPTION…] [NAME]|export [OPTION…] NAME|load [NAME…]|list|verify [NAME]|prune [--previous]",
     "the sandbox images of this machine", qv_verb_images },
   { "doctor", "doctor [--json] [--sandbox-smoke]", "what is wrong with worker, Valkey, runners and this host", qv_verb_doctor },
   { "help", "help [VERB | codes [CODE]]", "this text, a verb's, or what a code means and what to do", qv_verb_help },

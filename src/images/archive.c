@@ -12,7 +12,6 @@
 #include <openssl/evp.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -177,19 +176,8 @@ static gboolean write_archive(const char *lock_file, const char *hex, int fd, GE
 
 gboolean qv_images_export(const char *lock_file, const char *name, const char *digest, int fd, GError **error)
 {
-  struct utsname machine;
-  uname(&machine);
-  const char *platform = strcmp(machine.machine, "aarch64") == 0 ? "linux/arm64" : "linux/amd64";
-  g_autoptr(QvImagesLock) lock = qv_store_read_lock(lock_file, error);
-  if (lock == NULL)
-    return FALSE;
-  const QvImage *image = qv_images_lock_find(lock, name, digest, platform);
-  if (image == NULL || image->is_repository) {
-    g_set_error(error, QV_ERROR, QV_ERROR_NOT_FOUND, "%s has no image %s%s%s for %s that was built here", lock_file, name,
-                digest != NULL ? "@" : "", digest != NULL ? digest : "", platform);
-    return FALSE;
-  }
-  return write_archive(lock_file, image->digest + strlen("sha256:"), fd, error);
+  g_autofree char *found = qv_store_find(lock_file, name, digest, error);
+  return found != NULL && write_archive(lock_file, found + strlen("sha256:"), fd, error);
 }
 
 /* ---- the config */

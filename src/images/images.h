@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sandbox images of this host: build, list, verify, prune.
+/* Sandbox images of this host: build, list, verify, prune, load into a container engine.
  *
  * The store is the folder of the images lock (section 9; usually
  * STATE_DIR/images): the lock itself, and of each image three files, named by the hex digits of its digest: .erofs, what
@@ -18,6 +18,8 @@ typedef struct {
   char *rootfs_sha256;
   gint64 size_bytes;  /* of the file; -1 where it is absent */
   gboolean current;   /* the first of its name and platform; else the previous one */
+  gboolean fits;      /* of this machine's platform */
+  gboolean is_repository; /* DIGEST is a repository's: no image that was built here */
 } QvStoredImage;
 
 void qv_stored_image_free(QvStoredImage *image);
@@ -58,6 +60,30 @@ char *qv_images_build(const QvImagesBuild *build, GError **error);
  * itself and checks the layer against. DIGEST NULL: the current one of this machine's platform. NOT_FOUND where the lock or
  * the store has no such image; AUTH where the config is not what the digest says. */
 gboolean qv_images_export(const char *lock_file, const char *name, const char *digest, int fd, GError **error);
+
+typedef enum {
+  QV_IMAGES_LOAD_PACKING, /* the archive is written to a file without a name */
+  QV_IMAGES_LOAD_SENDING, /* DONE of TOTAL bytes of it are the engine's */
+  QV_IMAGES_LOAD_UNPACKING, /* DONE of TOTAL bytes of the layer, as the engine counts them; 0 of 0: it does not say */
+} QvImagesLoadStage;
+
+typedef struct {
+  const char *lock_file;
+  const char *name;
+  const char *digest; /* NULL: the current one of this machine's platform */
+  const char *socket; /* of the engine; NULL: where one usually is */
+  void (*progress)(QvImagesLoadStage stage, gint64 done, gint64 total, gpointer data); /* may be NULL */
+  gpointer progress_data;
+} QvImagesLoad;
+
+/* Gives an image to the container engine, which computes its id, and requires that it then has DIGEST for this machine. An
+ * image that the engine has is left alone. Blocks for minutes with large images; a standstill of ten is
+ * QV_ERROR_TIMEOUT. *LOADED: FALSE, it was there. NOT_FOUND and AUTH as qv_images_export; GONE, or AUTH with the group's
+ * name, where the socket is of no use; PEER with the engine's words; AUTH where it has another image under the digest, or none. */
+gboolean qv_images_load(const QvImagesLoad *load, gboolean *loaded, GError **error);
+
+/* Has the engine at SOCKET (NULL: where one usually is) the image DIGEST, for this machine? Errors as qv_images_load. */
+gboolean qv_images_is_loaded(const char *socket, const char *digest, gboolean *there, GError **error);
 
 /* The environment of the image whose file system is ROOTFS_FILE, from the OCI config beside it, which must have
  * that DIGEST: AUTH where it differs. An image without a config has a PATH only: NULL without an

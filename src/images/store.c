@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 
 #include "base/error.h"
 #include "base/fd.h"
@@ -37,6 +38,27 @@ QvImagesLock *qv_store_read_lock(const char *lock_file, GError **error)
   if (lock == NULL)
     g_prefix_error(error, "%s: ", lock_file);
   return lock;
+}
+
+const char *qv_store_architecture(void)
+{
+  static struct utsname machine;
+  uname(&machine);
+  return strcmp(machine.machine, "aarch64") == 0 ? "arm64" : "amd64";
+}
+
+char *qv_store_find(const char *lock_file, const char *name, const char *digest, GError **error)
+{
+  g_autofree char *platform = g_strconcat("linux/", qv_store_architecture(), NULL);
+  g_autoptr(QvImagesLock) lock = qv_store_read_lock(lock_file, error);
+  if (lock == NULL)
+    return NULL;
+  const QvImage *image = qv_images_lock_find(lock, name, digest, platform);
+  if (image != NULL && !image->is_repository)
+    return g_strdup(image->digest);
+  g_set_error(error, QV_ERROR, QV_ERROR_NOT_FOUND, "%s has no image %s%s%s for %s that was built here", lock_file, name,
+              digest != NULL ? "@" : "", digest != NULL ? digest : "", platform);
+  return NULL;
 }
 
 gboolean qv_store_write_lock(const char *lock_file, const QvImagesLock *lock, GError **error)
@@ -125,6 +147,9 @@ static QvStoredImage *describe(const char *lock_file, const QvImagesLock *lock, 
   image->digest = g_strdup(entry->digest);
   image->platform = g_strdup(entry->platform);
   image->rootfs_sha256 = g_strdup(entry->rootfs_sha256);
+  g_autofree char *platform = g_strconcat("linux/", qv_store_architecture(), NULL);
+  image->fits = strcmp(entry->platform, platform) == 0;
+  image->is_repository = entry->is_repository;
   image->size_bytes = -1;
   image->current = qv_images_lock_find(lock, entry->name, NULL, entry->platform) == entry;
   if (entry->rootfs_file != NULL) {

@@ -10,6 +10,13 @@
 QvImagesLock *qv_store_read_lock(const char *lock_file, GError **error);
 gboolean qv_store_write_lock(const char *lock_file, const QvImagesLock *lock, GError **error);
 
+/* This machine's, as images have it: amd64, arm64. */
+const char *qv_store_architecture(void);
+
+/* The digest of an image of this machine that was built here: DIGEST, or NAME's current one with NULL. NOT_FOUND. Free with
+ * g_free. */
+char *qv_store_find(const char *lock_file, const char *name, const char *digest, GError **error);
+
 /* Takes the writers' flock beside the lock file, waiting for it; makes the folder where it is missing. The
  * descriptor, which holds it until it is closed, or -1. */
 int qv_store_hold(const char *lock_file, GError **error);

@@ -31,8 +31,6 @@
 #define BOOT_ID_FILE "/proc/sys/kernel/random/boot_id"
 #define BOOT_ID_BYTES_MAX 64
 
-static const char *const SOCKETS[] = {"/run/docker.sock", "/var/run/docker.sock"};
-
 /* The API that this is written for; older engines speak theirs, newer ones may have dropped it. */
 static const char API[] = "1.43";
 
@@ -52,16 +50,6 @@ static void backend_free(QvBackend *backend)
   g_free(docker->egress_network);
   g_free(docker->version);
   g_free(docker);
-}
-
-static const char *find_socket(const QvBackendOptions *options)
-{
-  if (options->docker_socket != NULL)
-    return options->docker_socket;
-  for (gsize i = 0; i < G_N_ELEMENTS(SOCKETS); i++)
-    if (access(SOCKETS[i], F_OK) == 0)
-      return SOCKETS[i];
-  return SOCKETS[0];
 }
 
 /* "1.43" as 1043; 0: no version. */
@@ -150,7 +138,7 @@ static QvBackend *backend_open(const QvBackendOps *ops, gboolean gvisor, const Q
   docker->boot_id = read_boot_id(error);
   if (docker->boot_id == NULL)
     return NULL;
-  docker->engine = qv_engine_new(find_socket(options));
+  docker->engine = qv_engine_new(options->docker_socket != NULL ? options->docker_socket : qv_engine_usual_socket());
   if (!ask_engine(docker, options, error))
     return NULL;
   return g_steal_pointer(&backend);

@@ -135,7 +135,7 @@ static gboolean check_image(QvDockerBackend *docker, const char *digest, GError 
       return FALSE;
     }
     g_set_error(error, QV_ERROR, QV_ERROR_NOT_FOUND,
-                "docker: the engine has no image %s; load its archive: docker load --input FILE (docs/DOCKER.md)", digest);
+                "docker: the engine has no image %s; load it: quavon images load (docs/DOCKER.md)", digest);
     return FALSE;
   }
   const char *id = json_string_value(json_object_get(answer.json, "Id"));
@@ -188,7 +188,7 @@ char *qv_docker_explain(const QvDockerBackend *docker, const char *runtime, cons
   else if (strstr(said, "no space left") != NULL)
     remedy = "; the disk of the engine's data folder is full: docker system df shows what takes it";
   else if (strstr(said, "No such image") != NULL)
-    remedy = "; load its archive: docker load --input FILE";
+    remedy = "; load it: quavon images load";
   else if (strstr(said, "network") != NULL && strstr(said, "not found") != NULL)
     remedy = "; QUAVON_SANDBOX_EGRESS_NETWORK names a network that the engine does not have; quavon-egress-network up makes it";
   return g_strdup_printf("%s%s", shown, remedy);

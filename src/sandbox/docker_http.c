@@ -51,6 +51,15 @@ void qv_engine_answer_clear(QvEngineAnswer *answer)
   *answer = (QvEngineAnswer){0};
 }
 
+const char *qv_engine_usual_socket(void)
+{
+  static const char *const sockets[] = {"/run/docker.sock", "/var/run/docker.sock"};
+  for (gsize i = 0; i < G_N_ELEMENTS(sockets); i++)
+    if (access(sockets[i], F_OK) == 0)
+      return sockets[i];
+  return sockets[0];
+}
+
 QvEngine *qv_engine_new(const char *socket)
 {
   static gsize once;

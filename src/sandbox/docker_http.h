@@ -32,6 +32,8 @@ typedef struct {
 void qv_engine_answer_clear(QvEngineAnswer *answer);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(QvEngineAnswer, qv_engine_answer_clear)
 
+/* Where an engine of this host listens when nobody says otherwise. */
+const char *qv_engine_usual_socket(void);
 /* SOCKET: absolute path. Connects to nothing yet. */
 QvEngine *qv_engine_new(const char *socket);
 void qv_engine_free(QvEngine *engine);

@@ -103,7 +103,7 @@ static void require_check(Fixture *f, const char *digest, int code, const char *
 static void test_images(Fixture *f, gconstpointer data)
 {
   static const char ABSENT[] = "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
-  require_check(f, ABSENT, QV_ERROR_NOT_FOUND, "docker load");
+  require_check(f, ABSENT, QV_ERROR_NOT_FOUND, "quavon images load");
   g_autofree char *strange = fixture_root(f, "strange", g_getenv("QUAVON_TEST_PROBE"));
   g_autofree char *other = qv_test_dockerd_image(fixture_dockerd(), strange, "s390x");
   require_check(f, other, QV_ERROR_POLICY, "is for s390x");
@@ -116,7 +116,7 @@ static void test_images(Fixture *f, gconstpointer data)
   Guest *guest = guest_start_request(f->backend, &request);
   wait_until(&guest->exited);
   g_assert_cmpuint(guest->started, ==, 0);
-  g_assert_nonnull(strstr(qv_sandbox_failure(guest->sandbox), "docker load"));
+  g_assert_nonnull(strstr(qv_sandbox_failure(guest->sandbox), "quavon images load"));
   guest_free(guest);
 }
 

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `quavon images load` on a private engine: a small image that somebody else made, by digest; what it refuses; what doctor says
+ * without it; and `quavon run` in it, on both backends of an engine. */
+#include <glib/gstdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../../unit/client/tree.h"
+#include "embedded_run.h"
+#include "support/dockerd.h"
+
+#define WORDS(...) ((const char *const[]){ __VA_ARGS__, NULL })
+
+static Run *run;
+static QvTestDockerd *engine;
+static char *digest, *layer, *config;
+
+static void says(char *text, const char *part)
+{
+  g_autofree char *owned = text;
+  if (strstr(owned, part) == NULL)
+    g_error("no \"%s\" in:\n%s", part, owned);
+}
+
+static void load(int status, const char *word)
+{
+  int is = run_all_verb(run, WORDS("images", "load", word));
+  if (is == status)
+    return;
+  g_autofree char *err = run_stderr(run);
+  g_error("ended with %d, not %d; it said:\n%s", is, status, err);
+}
+
+static gboolean has(void)
+{
+  int status = 0;
+  g_autofree char *path = g_strdup_printf("/images/%s/json", digest);
+  g_free(qv_test_dockerd_call(engine, "GET", path, NULL, &status));
+  return status == 200;
+}
+
+static void forget(void)
+{
+  int status = 0;
+  g_autofree char *path = g_strdup_printf("/images/%s", digest);
+  g_free(qv_test_dockerd_call(engine, "DELETE", path, NULL, &status));
+  g_assert_cmpint(status, ==, 200);
+  g_assert_false(has());
+}
+
+static void test_no_engine(void)
+{
+  g_autofree char *nowhere = tree_path(run->dir, "docker.sock");
+  run_setenv(run, "QUAVON_SANDBOX_DOCKER_SOCKET", nowhere);
+  load(69, "tiny");
+  says(run_stderr(run), "no engine answers at");
+  run_setenv(run, "QUAVON_SANDBOX_DOCKER_SOCKET", qv_test_dockerd_socket(engine));
+}
+
+/* Doctor names the image and the remedy; behind the load it does not. */
+static void test_doctor(void)
+{
+  run_setenv(run, "QUAVON_SANDBOX_BACKEND", "docker-runsc");
+  run_all_verb(run, WORDS("doctor"));
+  says(run_stdout(run), "the engine does not have image tiny");
+  says(run_stdout(run), "quavon images load");
+  load(0, NULL);
+  run_all_verb(run, WORDS("doctor"));
+  g_autofree char *out = run_stdout(run);
+  g_assert_null(strstr(out, "does not have image"));
+  g_assert_nonnull(strstr(out, "Docker Engine "));
+  forget();
+}
+
+static void test_load(void)
+{
+  g_autofree char *loaded = g_strdup_printf("tiny %s loaded\n", digest);
+  g_autofree char *was_there = g_strdup_printf("tiny %s was there\n", digest);
+  g_autofree char *exact = g_strconcat("tiny@", digest, NULL);
+  load(0, NULL);
+  g_autofree char *first = run_stdout(run);
+  g_assert_cmpstr(first, ==, loaded);
+  says(run_stderr(run), "quavon: tiny: sending\n");
+  says(run_stderr(run), "quavon: tiny: unpacking\n");
+  g_assert_true(has());
+  load(0, exact);
+  g_autofree char *second = run_stdout(run);
+  g_assert_cmpstr(second, ==, was_there);
+  g_autofree char *quiet = run_stderr(run);
+  g_assert_cmpstr(quiet, ==, "");
+  load(66, "huge");
+  says(run_stderr(run), "no image huge for this machine");
+  forget();
+}
+
+/* Bytes of PATH replaced by TEXT while load is tried, which ends with 1 and WORDS. */
+static void altered(const char *path, const char *text, gsize n, const char *words)
+{
+  g_autofree char *before = NULL;
+  gsize before_n;
+  g_assert_true(g_file_get_contents(path, &before, &before_n, NULL));
+  g_assert_true(g_file_set_contents(path, text, (gssize)n, NULL));
+  load(1, "tiny");
+  says(run_stderr(run), words);
+  g_assert_false(has());
+  g_assert_true(g_file_set_contents(path, before, (gssize)before_n, NULL));
+}
+
+static void test_altered(void)
+{
+  static const char nothing[10240];
+  altered(config, "{}", 2, "is not what its digest says");
+  altered(layer, nothing, sizeof nothing, "the engine refuses the archive");
+  altered(layer, "no tar at all, and short", 24, "docker: ");
+  g_autofree char *kept = g_strconcat(layer, ".kept", NULL);
+  g_assert_cmpint(g_rename(layer, kept), ==, 0);
+  load(66, "tiny");
+  says(run_stderr(run), "build the image again");
+  g_assert_cmpint(g_rename(kept, layer), ==, 0);
+}
+
+static void run_in(const char *backend)
+{
+  run_setenv(run, "QUAVON_SANDBOX_BACKEND", backend);
+  run_setenv(run, "QUAVON_ENV", strcmp(backend, "docker-runsc") == 0 ? "production" : "development");
+  int status = run_all(run, WORDS("--image", "tiny", "--", "sh", "-c", "read -r line <hello.txt; echo $line, and $GREETING; exit 7"));
+  g_autofree char *out = run_stdout(run);
+  g_autofree char *err = run_stderr(run);
+  if (status != 7 || strcmp(out, "hello, and hello there\n") != 0)
+    g_error("%s: ended with %d, said %s\n%s", backend, status, out, err);
+}
+
+/* Without the image the private runner says what to do; with it the command runs. */
+static void test_run(void)
+{
+  run_setenv(run, "QUAVON_SANDBOX_BACKEND", "docker-runsc");
+  g_assert_cmpint(run_all(run, WORDS("--image", "tiny", "--", "true")), !=, 0);
+  says(run_stderr(run), "quavon images load");
+  load(0, "tiny");
+  run_in("docker-runsc");
+  run_in("docker-runc-insecure");
+}
+
+/* A shell with its libraries, packed as `docker save` does. */
+static const char make_tiny[] =
+  "mkdir -p tree/bin tree/etc work\n"
+  "cp -L /bin/sh tree/bin/\n"
+  "ldd /bin/sh | grep -o '/[^ ]*' | while read -r library; do\n"
+  "  mkdir -p \"tree$(dirname $library)\"; cp -L $library tree$library\n"
+  "done\n"
+  "tar -C tree -cf work/layer.tar .\n"
+  "case $(uname -m) in x86_64) a=amd64 ;; *) a=arm64 ;; esac\n"
+  "printf '{\"architecture\":\"%s\",\"os\":\"linux\",\"config\":{\"Env\":[\"PATH=/bin\",\"GREETING=hello there\"]},"
+  "\"rootfs\":{\"type\":\"layers\",\"diff_ids\":[\"sha256:%s\"]}}' $a $(sha256sum work/layer.tar | cut -c 1-64) >work/config.json\n"
+  "printf '[{\"Config\":\"config.json\",\"RepoTags\":null,\"Layers\":[\"layer.tar\"]}]' >work/manifest.json\n"
+  "tar -C work -cf tiny.tar config.json layer.tar manifest.json\n"
+  "sha256sum work/config.json | cut -c 1-64 | tr -d '\\n' >hex\n"
+  "rm -r tree work\n";
+
+static void build(void)
+{
+  run = run_new();
+  g_autofree char *lock = tree_path(run->dir, "images/images.lock.json");
+  run_setenv(run, "QUAVON_SANDBOX_IMAGES_FILE", lock);
+  tree_run(run->dir, "sh", "-euc", make_tiny, NULL);
+  g_autofree char *hex = NULL;
+  g_autofree char *hex_file = tree_path(run->dir, "hex");
+  g_assert_true(g_file_get_contents(hex_file, &hex, NULL, NULL));
+  g_autofree char *reference = g_strdup_printf("%s/tiny.tar@sha256:%s", run->dir, hex);
+  g_assert_cmpint(run_all_verb(run, WORDS("images", "build", "--from", reference, "tiny")), ==, 0);
+  digest = g_strchomp(run_stdout(run));
+  g_assert_true(g_str_has_prefix(digest, "sha256:"));
+  layer = g_strdup_printf("%s/images/%s.tar.gz", run->dir, digest + strlen("sha256:"));
+  config = g_strdup_printf("%s/images/%s.json", run->dir, digest + strlen("sha256:"));
+}
+
+int main(int argc, char **argv)
+{
+  const char *missing = qv_test_dockerd_missing();
+  g_test_init(&argc, &argv, NULL);
+  if (missing != NULL) {
+    g_print("1..0 # SKIP %s\n", missing);
+    return 0;
+  }
+  build();
+  engine = qv_test_dockerd_start(FALSE);
+  g_test_add_func("/images-load/no-engine", test_no_engine);
+  g_test_add_func("/images-load/doctor", test_doctor);
+  g_test_add_func("/images-load/load", test_load);
+  g_test_add_func("/images-load/altered", test_altered);
+  g_test_add_func("/images-load/run", test_run);
+  int status = g_test_run();
+  qv_test_dockerd_free(engine);
+  run_free(run);
+  g_free(digest);
+  g_free(layer);
+  g_free(config);
+  return status;
+}
