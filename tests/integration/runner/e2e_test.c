@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole jobs through a real Valkey and real gVisor: each way in which a job
+/* Whole jobs through a real Valkey and a real backend: each way in which a job
  * ends. One runner serves all of them: what one job does must not touch the next. */
 #include <glib.h>
 #include <jansson.h>
@@ -150,7 +150,7 @@ static void test_wall(void)
 
 static void test_memory(void)
 {
-  expect_script("python3 -c 'x = [bytes([i]) * (64 << 20) for i in range(64)]'; echo goes on", "memory");
+  expect_script("head -c 4000000000 /dev/zero | tail >/dev/null; echo goes on", "memory");
   world_expect_clean(world);
 }
 
@@ -197,7 +197,7 @@ static void test_floods(void)
 
 static void test_lost(void)
 {
-  expect_script("kill -9 1; sleep 1000", "sandbox_lost");
+  expect_script("kill -9 1; sleep 10", row->first_killed);
   world_expect_clean(world);
 }
 
@@ -209,7 +209,9 @@ static void test_forged_output(void)
   char sha256[65];
   world_add(world, job, sha256);
   g_autoptr(QvResult) result = world_result(world, job, sha256);
-  g_assert_cmpstr(qv_code_text(result->code), ==, NULL);
+  g_assert_cmpstr(qv_code_text(result->code), ==, row->forged);
+  if (row->forged != NULL)
+    return;
   g_assert_cmpuint(result->facts.steps_n, ==, 1);
   g_assert_cmpuint(result->facts.artefacts_n, ==, 1);
   g_assert_cmpstr(result->facts.artefacts[0].path, ==, "hello.txt");
@@ -337,6 +339,8 @@ static void test_next_job_is_fine(void)
 
 int main(int argc, char **argv)
 {
+  if (!backend_select(argc, argv))
+    return 0;
   g_test_init(&argc, &argv, NULL);
   world = world_new(QV_TEST_VALKEY_PLAIN);
   if (world == NULL)
@@ -357,12 +361,15 @@ int main(int argc, char **argv)
   g_test_add_func("/runner/e2e/lost", test_lost);
   g_test_add_func("/runner/e2e/forged-output", test_forged_output);
   g_test_add_func("/runner/e2e/cancelled", test_cancelled);
-  g_test_add_func("/runner/e2e/false-cancel", test_false_cancel);
-  g_test_add_func("/runner/e2e/blob-missing", test_blob_missing);
-  g_test_add_func("/runner/e2e/blob-corrupt", test_blob_corrupt);
-  g_test_add_func("/runner/e2e/snapshot-refused", test_snapshot_refused);
+  if (ON(ON_RUNSC)) { /* what depends on no backend */
+    g_test_add_func("/runner/e2e/false-cancel", test_false_cancel);
+    g_test_add_func("/runner/e2e/blob-missing", test_blob_missing);
+    g_test_add_func("/runner/e2e/blob-corrupt", test_blob_corrupt);
+    g_test_add_func("/runner/e2e/snapshot-refused", test_snapshot_refused);
+  }
   g_test_add_func("/runner/e2e/next-job-is-fine", test_next_job_is_fine);
   int status = g_test_run();
   world_free(world);
+  backend_finish();
   return status;
 }

@@ -44,11 +44,41 @@ static QvImagesLock *read_images(char **text, gsize *n)
   return lock;
 }
 
+/* The image of the private engine, made at the first use. */
+static const char *engine_image(World *world)
+{
+  static char digest[80];
+  if (digest[0] != '\0')
+    return digest;
+  g_autofree char *entry = g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "src", "entry", "entry", NULL);
+  g_autofree char *folder = g_build_filename(world->dir, "tree", NULL);
+  g_autofree char *made = backend_image(entry, folder);
+  g_strlcpy(digest, made, sizeof digest);
+  return digest;
+}
+
+/* A lock of one image, which only an engine has. */
+static char *engine_lock(World *world, gsize *n)
+{
+  g_autoptr(GError) error = NULL;
+  QvImage image = {.name = (char *)"base", .digest = (char *)engine_image(world), .platform = (char *)backend_platform()};
+  QvImagesLock lock = {.images = &image, .n = 1};
+  char *text = qv_images_lock_format(&lock, n, &error);
+  no_error(error);
+  return text;
+}
+
 static void write_images(World *world)
 {
   gsize n;
   g_autofree char *text = NULL;
-  g_autoptr(QvImagesLock) lock = read_images(&text, &n);
+  g_autoptr(QvImagesLock) lock = NULL;
+  if (ON(ON_DOCKER)) {
+    text = engine_lock(world, &n);
+    lock = qv_images_lock_parse(text, n, NULL);
+  } else {
+    lock = read_images(&text, &n);
+  }
   world->image.name = g_strdup(lock->images[0].name);
   world->image.digest = g_strdup(lock->images[0].digest);
   g_autofree char *base = g_path_get_basename(world->dir);
@@ -97,6 +127,12 @@ World *world_new(QvTestValkeyFlags flags)
   return world;
 }
 
+static QvBackendOptions backend_options(World *world, const char *runner_id)
+{
+  return (QvBackendOptions){.state_dir = world->state_dir, .runner_id = runner_id,
+                            .docker_socket = ON(ON_DOCKER) ? qv_test_dockerd_socket(backend_dockerd()) : NULL};
+}
+
 /* A runner that was killed leaves the outermost of its sandboxes' folders to the next one, and there is none. */
 static void tidy(World *world)
 {
@@ -104,8 +140,8 @@ static void tidy(World *world)
   g_autofree char *id = NULL;
   if (!g_file_get_contents(id_file, &id, NULL, NULL))
     return;
-  QvBackendOptions options = {.state_dir = world->state_dir, .runner_id = g_strchomp(id)};
-  qv_backend_tidy("runsc", &options);
+  QvBackendOptions options = backend_options(world, g_strchomp(id));
+  qv_backend_tidy(row->name, &options);
 }
 
 void world_free(World *world)
@@ -176,7 +212,7 @@ char **world_environment(World *world, const char *const *extra)
   const char *fixed[][2] = {{"QUAVON_SANDBOX_SMOKE_MEMORY", smoke},
                             {"VALKEY_URL", qv_test_valkey_url(world->valkey, "sandbox")},
                             {"QUAVON_SANDBOX_SIGNING_KEY_FILE", world->key_file},
-                            {"QUAVON_SANDBOX_BACKEND", "runsc"},
+                            {"QUAVON_SANDBOX_BACKEND", row->name},
                             {"QUAVON_SANDBOX_STATE_DIR", world->state_dir},
                             {"QUAVON_SANDBOX_IMAGES_FILE", world->images_file},
                             {"QUAVON_SANDBOX_DEFAULT_MEMORY_MIB", "256"},
@@ -187,6 +223,10 @@ char **world_environment(World *world, const char *const *extra)
     env = g_environ_unsetenv(env, ours[i]);
   for (gsize i = 0; i < G_N_ELEMENTS(fixed); i++)
     env = g_environ_setenv(env, fixed[i][0], fixed[i][1], TRUE);
+  if (ON(ON_DOCKER))
+    env = g_environ_setenv(env, "QUAVON_SANDBOX_DOCKER_SOCKET", qv_test_dockerd_socket(backend_dockerd()), TRUE);
+  if (ON(ON_DOCKER_RUNC))
+    env = g_environ_setenv(env, "QUAVON_ENV", "development", TRUE);
   for (; extra != NULL && *extra != NULL; extra++) {
     g_auto(GStrv) pair = g_strsplit(*extra, "=", 2);
     env = g_environ_setenv(env, pair[0], pair[1], TRUE);
@@ -330,9 +370,9 @@ void world_expect_clean(World *world)
   g_autofree char *id = NULL;
   g_assert_true(g_file_get_contents(id_file, &id, NULL, NULL));
   g_strchomp(id);
-  QvBackendOptions options = {.state_dir = world->state_dir, .runner_id = id};
+  QvBackendOptions options = backend_options(world, id);
   g_autoptr(GError) error = NULL;
-  g_autoptr(QvBackend) backend = qv_backend_open("runsc", &options, &error);
+  g_autoptr(QvBackend) backend = qv_backend_open(row->name, &options, &error);
   g_assert_no_error(error);
   gint64 end = qv_clock_mono_ms() + WORLD_DEADLINE_MS;
   for (;;) {

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A small world for the runner's tests: a private Valkey with the shipped
  * users, a fresh key, the test image, a state folder, the runner as a program of its own, and
- * a worker side that speaks the contract through protocol and queue alone. */
+ * a worker side that speaks the contract through protocol and queue alone. The backend is that of the row of
+ * support/backends.h: with docker-* the program's private engine holds a small image in the place of the test image, and that is
+ * the only one of the lock. */
 #pragma once
 
 #include <glib.h>
@@ -11,6 +13,7 @@
 #include "protocol/result.h"
 #include "queue/producer.h"
 #include "queue/stores.h"
+#include "support/backends.h"
 #include "support/valkey.h"
 
 typedef struct {
@@ -39,7 +42,8 @@ enum { WORLD_DEADLINE_MS = 180000 };
 enum { WORLD_LOCK_MS = 5000, WORLD_STALLED_MS = 5000 };
 #define WORLD_FAST_LOCKS "QUAVON_SANDBOX_LOCK_MS=5000", "QUAVON_SANDBOX_STALLED_MS=5000"
 
-/* NULL, and the test skipped, where the machine cannot run sandboxes at all (not root). */
+/* NULL, and the test skipped, where the machine cannot run sandboxes at all (not root). Once per program with docker-*:
+ * the engine starts; backend_finish ends it. */
 World *world_new(QvTestValkeyFlags flags);
 void world_free(World *world);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(World, world_free)

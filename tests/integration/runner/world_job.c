@@ -66,7 +66,7 @@ QvJob *world_job(World *world, const char *script)
   job->pool = g_strdup("default");
   job->kind = g_strdup("check");
   g_strfreev(job->backends);
-  job->backends = g_strdupv((char *[]){(char *)"runsc", NULL});
+  job->backends = g_strdupv((char *[]){(char *)row->name, NULL});
   job->image.name = g_strdup(world->image.name);
   job->image.digest = g_strdup(world->image.digest);
   world_job_add_step(job, "step", script);
