@@ -11,10 +11,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "format/json.h"
 
 #define CONNECT_MS 10000L
+#define FINISH_STEP_MS 1000
 #define LINE_BYTES_MAX ((gsize)256 * 1024)
 #define MESSAGE_BYTES_MAX 600
 
@@ -336,19 +338,29 @@ static void collect(QvEngine *engine)
       g_ptr_array_remove_index_fast(engine->calls, i);
 }
 
-static void act(QvEngine *engine, curl_socket_t fd, int what)
+static void set_busy(QvEngine *engine, gboolean busy)
 {
-  int running;
   for (guint i = 0; i < engine->calls->len; i++)
-    ((QvEngineCall *)engine->calls->pdata[i])->busy = TRUE;
-  curl_multi_socket_action(engine->multi, fd, what, &running);
+    ((QvEngineCall *)engine->calls->pdata[i])->busy = busy;
+}
+
+/* Behind what curl has done. */
+static void settle(QvEngine *engine)
+{
   /* Each call stays where it is: while all are busy none is removed, and new ones come behind. */
   guint n = engine->calls->len;
   for (guint i = 0; i < n; i++)
     tell(engine->calls->pdata[i]);
-  for (guint i = 0; i < engine->calls->len; i++)
-    ((QvEngineCall *)engine->calls->pdata[i])->busy = FALSE;
+  set_busy(engine, FALSE);
   collect(engine);
+}
+
+static void act(QvEngine *engine, curl_socket_t fd, int what)
+{
+  int running;
+  set_busy(engine, TRUE);
+  curl_multi_socket_action(engine->multi, fd, what, &running);
+  settle(engine);
 }
 
 static gboolean on_socket(gint fd, GIOCondition condition, gpointer data)
@@ -436,6 +448,18 @@ QvEngineCall *qv_engine_begin(QvEngine *engine, const QvEngineRequest *request, 
   g_ptr_array_add(engine->calls, call);
   curl_multi_add_handle(engine->multi, call->easy);
   return call;
+}
+
+void qv_engine_finish(QvEngine *engine, gint64 until_ms)
+{
+  while (engine->multi != NULL && engine->calls->len > 0 && qv_clock_mono_ms() < until_ms) {
+    int running;
+    gint64 left_ms = until_ms - qv_clock_mono_ms();
+    curl_multi_poll(engine->multi, NULL, 0, (int)CLAMP(left_ms, 1, FINISH_STEP_MS), NULL);
+    set_busy(engine, TRUE);
+    curl_multi_perform(engine->multi, &running);
+    settle(engine);
+  }
 }
 
 void qv_engine_cancel(QvEngineCall *call)

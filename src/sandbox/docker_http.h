@@ -67,5 +67,8 @@ QvEngineCall *qv_engine_begin(QvEngine *engine, const QvEngineRequest *request, 
 /* No event comes any more. NULL is fine. */
 void qv_engine_cancel(QvEngineCall *call);
 
+/* Blocks until no call of ENGINE is under way, or UNTIL_MS (monotonic) is over; their events come from here. */
+void qv_engine_finish(QvEngine *engine, gint64 until_ms);
+
 /* Percent-escapes a value for a query. Free with g_free. */
 char *qv_engine_escape(const char *text);

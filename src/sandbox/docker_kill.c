@@ -102,6 +102,13 @@ gboolean qv_docker_kill(QvSandbox *sandbox, GError **error)
   qv_docker_quiet(s);
   if (s->clean)
     return TRUE;
+  /* One that is under way would make its container behind our back (runner/warm-docker-runsc). */
+  if (s->making != NULL)
+    qv_engine_finish(s->maker, until_ms);
+  if (s->making != NULL) {
+    g_set_error(error, QV_ERROR, QV_ERROR_TIMEOUT, "docker: the engine has not answered the creation of %s", s->head.id);
+    return FALSE;
+  }
   if (s->container != NULL) {
     if (!qv_docker_remove_container(docker, s->container, until_ms, error))
       return FALSE;

@@ -51,7 +51,9 @@ typedef struct {
   char *container;            /* the engine's id; NULL: not known (yet) */
   int guest_in, guest_out;    /* the far ends of stdin and stdout, until the attach has them */
   QvAttach *attach;
-  QvEngineCall *step;         /* create, inspect or start: one at a time */
+  QvEngine *maker;            /* for the creation alone: a kill waits for its answer, which says what is to be removed */
+  QvEngineCall *making;       /* the creation, while it is under way */
+  QvEngineCall *step;         /* inspect or start: one at a time */
   QvEngineCall *waiting, *events, *stats;
   GSource *deadline, *tick, *notice;
   int notice_fd;              /* pids.events; -1: not visible */

@@ -406,9 +406,14 @@ static void on_created(QvEngineCall *call, const QvEngineAnswer *answer, const G
   static const QvEngineEvents events = {.done = on_inspected};
   QvDockerSandbox *s = data;
   g_autoptr(GError) problem = NULL;
+  const char *id = answer != NULL ? json_string_value(json_object_get(answer->json, "Id")) : NULL;
+  s->making = NULL;
+  if (s->ended || s->killed) { /* nobody waits for it any more but its removal */
+    s->container = qv_docker_container_id_valid(id) ? g_strdup(id) : NULL;
+    return;
+  }
   if (!step_is_good(s, answer, error, "create"))
     return;
-  const char *id = json_string_value(json_object_get(answer->json, "Id"));
   if (!qv_docker_container_id_valid(id)) {
     fail(s, g_strdup("docker: the engine made a container without an id"));
     return;
@@ -505,8 +510,11 @@ QvSandbox *qv_docker_start(QvBackend *backend, const QvSandboxRequest *request, 
   QvDockerPlan plan;
   qv_docker_plan(docker, spec, &plan);
   g_autofree char *body = qv_container_docker_format(spec, &plan);
+  QvEngineRequest creation = {.method = "POST", .path = "/containers/create", .body = body, .deadline_ms = QV_DOCKER_CALL_MS};
   s->create_sent = TRUE;
-  s->step = begin(s, "POST", "create", body, QV_DOCKER_CALL_MS, &events);
+  s->maker = qv_engine_new(qv_engine_socket(docker->engine));
+  qv_engine_set_api(s->maker, qv_engine_api(docker->engine));
+  s->making = qv_engine_begin(s->maker, &creation, &events, s);
   s->deadline = clock_new(docker->start_deadline_ms, on_deadline, s);
   s->tick = clock_new(TICK_MS, on_tick, s);
   return &s->head;
@@ -547,6 +555,7 @@ void qv_docker_free_sandbox(QvSandbox *sandbox)
   QvDockerSandbox *s = (QvDockerSandbox *)sandbox;
   /* What remains keeps its run folder: the next sweep finds it. */
   qv_docker_kill(sandbox, NULL);
+  qv_engine_free(s->maker);
   qv_attach_free(s->attach);
   qv_io_close_cleanup(&s->head.stdin_fd);
   qv_io_close_cleanup(&s->head.stdout_fd);

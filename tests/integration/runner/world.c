@@ -64,7 +64,7 @@ static char *engine_lock(World *world, gsize *n)
   QvImage image = {.name = (char *)"base", .digest = (char *)engine_image(world), .platform = (char *)backend_platform()};
   QvImagesLock lock = {.images = &image, .n = 1};
   char *text = qv_images_lock_format(&lock, n, &error);
-  no_error(error);
+  g_assert_no_error(error);
   return text;
 }
 
