@@ -106,6 +106,9 @@ static int run_with(const QvRunOptions *options, const QvConfig *config, QvEmbed
   /* A runner of our own comes up while the tree is packed, and what keeps it from that ends the run (fail). */
   quavon_client_set_need_runner(client, embedded == NULL);
   QuavonJob *job = describe(options, config);
+  /* What does not isolate is asked for by name; whoever names it for a runner of their own has asked. */
+  if (embedded != NULL && strcmp(config->backend, "docker-runc-insecure") == 0)
+    quavon_job_add_backend(job, config->backend);
   int status = run_job(client, job, options, &progress);
   quavon_job_free(job);
   quavon_client_close(client);

@@ -150,7 +150,8 @@ static gboolean send(QvEngine *engine, const QvImagesLoad *load, int fd, GError 
   struct stat st;
   if (fstat(fd, &st) != 0)
     return qv_error_set_errno(error, errno, "the archive");
-  Sending sending = {.load = load, .fd = fd, .size_bytes = st.st_size, .sent_bytes = -1, .moved_ms = qv_clock_mono_ms()};
+  Sending sending = {.load = load, .fd = fd, .size_bytes = st.st_size, .moved_ms = qv_clock_mono_ms()};
+  tell(load, QV_IMAGES_LOAD_SENDING, 0, st.st_size);
   QvEngineRequest request = {.method = "POST", .path = "/images/load?quiet=0", .upload_fd = fd};
   g_autoptr(GMainContext) context = g_main_context_new();
   g_main_context_push_thread_default(context);

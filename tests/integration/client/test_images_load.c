@@ -184,6 +184,7 @@ int main(int argc, char **argv)
   }
   build();
   engine = qv_test_dockerd_start(FALSE);
+  run_setenv(run, "QUAVON_SANDBOX_DOCKER_SOCKET", qv_test_dockerd_socket(engine));
   g_test_add_func("/images-load/no-engine", test_no_engine);
   g_test_add_func("/images-load/doctor", test_doctor);
   g_test_add_func("/images-load/load", test_load);
