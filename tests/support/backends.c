@@ -2,7 +2,6 @@
 #include "support/backends.h"
 
 #include <string.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 /* gVisor started by us has sockets as stdin and stdout, which no step can open again; an engine gives pipes. runc 1.1.5 gives
@@ -37,46 +36,11 @@ gboolean backend_select(int argc, char **argv)
 QvTestDockerd *backend_dockerd(void)
 {
   if (engine == NULL)
-    engine = qv_test_dockerd_start(FALSE);
+    engine = qv_test_dockerd_start(QV_TEST_DOCKERD_USUAL);
   return engine;
 }
 
 void backend_finish(void)
 {
   g_clear_pointer(&engine, qv_test_dockerd_free);
-}
-
-/* ENTRY FOLDER */
-static const char make_tree[] =
-  "entry=$1 tree=$2\n"
-  "for name in proc sys dev tmp workspace run etc bin opt/quavon; do mkdir -p $tree/$name; done\n"
-  "install -m 755 $entry $tree/opt/quavon/entry\n"
-  "printf 'sandbox:x:65532:65532::/workspace/home:/bin/sh\\n' >$tree/etc/passwd\n"
-  "for name in sh cat cmp echo env false head kill ln mkdir mkfifo seq setsid sha256sum sleep tail test touch tr true yes; do\n"
-  "  program=$(PATH=/usr/bin:/bin which $name)\n"
-  "  cp -L $program $tree/bin/$name\n"
-  "  ldd $program | grep -o '/[^ ]*' | while read -r library; do\n"
-  "    mkdir -p $tree$(dirname $library); cp -L $library $tree$library\n"
-  "  done\n"
-  "done\n";
-
-char *backend_image(const char *entry, const char *folder)
-{
-  g_autoptr(GError) error = NULL;
-  g_autofree char *err = NULL;
-  const char *argv[] = {"sh", "-euc", make_tree, "sh", entry, folder, NULL};
-  int status = -1;
-  g_spawn_sync(NULL, (char **)argv, NULL, G_SPAWN_SEARCH_PATH | G_SPAWN_STDOUT_TO_DEV_NULL, NULL, NULL, NULL, &err, &status,
-               &error);
-  g_assert_no_error(error);
-  if (!g_spawn_check_wait_status(status, &error))
-    g_error("the image's tree: %s %s", error->message, err);
-  return qv_test_dockerd_image(backend_dockerd(), folder, NULL);
-}
-
-const char *backend_platform(void)
-{
-  struct utsname machine;
-  uname(&machine);
-  return strcmp(machine.machine, "aarch64") == 0 ? "linux/arm64" : "linux/amd64";
 }

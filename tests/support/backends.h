@@ -35,9 +35,3 @@ gboolean backend_select(int argc, char **argv);
 QvTestDockerd *backend_dockerd(void);
 /* Behind g_test_run: the engine ends. */
 void backend_finish(void);
-
-/* An image of the engine with ENTRY as its entry program, and this machine's own shell and few tools: small, so that it is loaded
- * in no time. FOLDER: a place for its files that does not exist. The digest; free with g_free. */
-char *backend_image(const char *entry, const char *folder);
-/* "linux/amd64", "linux/arm64": this machine, as images locks have it. */
-const char *backend_platform(void);

@@ -10,8 +10,8 @@ static const char script[] =
   "set -e\n"
   "root=$1\n"
   "for name in proc sys dev tmp workspace run etc opt/quavon mnt bin; do mkdir -p \"$root/$name\"; done\n"
-  "for name in sh cat sleep; do\n"
-  "  path=$(readlink -f \"$(command -v \"$name\")\")\n"
+  "for name in sh cat cmp env false head ln mkdir mkfifo seq setsid sha256sum sleep tail test touch tr true yes; do\n"
+  "  path=$(readlink -f \"$(PATH=/usr/bin:/bin which \"$name\")\")\n"
   "  cp \"$path\" \"$root/bin/$name\"\n"
   "  ldd \"$path\" | grep -o '/[^ ]*' | while read -r library; do\n"
   "    mkdir -p \"$root$(dirname \"$library\")\"\n"
@@ -21,7 +21,7 @@ static const char script[] =
   "install -m 755 \"$2\" \"$root/opt/quavon/entry\"\n"
   "chmod -R go+rX \"$root\"\n";
 
-static const char *platform(void)
+const char *qv_test_platform(void)
 {
 #if defined(__aarch64__)
   return "linux/arm64";
@@ -45,7 +45,7 @@ char *qv_test_tiny_image(QvTestDockerd *engine, const char *name, const char *lo
   char *digest = qv_test_dockerd_image(engine, root, NULL);
   g_assert_true(g_str_has_prefix(digest, "sha256:"));
   g_autofree char *lock = g_strdup_printf("{\"v\":1,\"images\":[{\"name\":\"%s\",\"digest\":\"%s\",\"kind\":\"image-id\",\"platform\":\"%s\"}]}\n",
-                                          name, digest, platform());
+                                          name, digest, qv_test_platform());
   g_assert_true(qv_fd_write_file(lock_file, lock, strlen(lock), 0644, NULL));
   return digest;
 }

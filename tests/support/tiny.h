@@ -6,3 +6,5 @@
 
 /* Made in ENGINE; LOCK_FILE becomes an images lock with this one image, called NAME. Its digest; free with g_free. */
 char *qv_test_tiny_image(QvTestDockerd *engine, const char *name, const char *lock_file);
+/* "linux/amd64", "linux/arm64": this machine, as images locks have it. */
+const char *qv_test_platform(void);

@@ -183,7 +183,7 @@ int main(int argc, char **argv)
     return 0;
   }
   build();
-  engine = qv_test_dockerd_start(FALSE);
+  engine = qv_test_dockerd_start(QV_TEST_DOCKERD_USUAL);
   run_setenv(run, "QUAVON_SANDBOX_DOCKER_SOCKET", qv_test_dockerd_socket(engine));
   g_test_add_func("/images-load/no-engine", test_no_engine);
   g_test_add_func("/images-load/doctor", test_doctor);

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "support/tiny.h"
 #include "world.h"
 
 /* The memory of a sanitized program grows by its quarantine: there the stream is shorter and not measured. */
@@ -150,7 +151,7 @@ static void add_image(const char *digest, const char *rootfs)
   world->image.name = g_strdup("bad");
   world->image.digest = g_strdup(digest);
   g_autofree char *lock = g_strdup_printf("%s,{\"name\":\"bad\",\"digest\":\"%s\",\"kind\":\"image-id\",\"platform\":\"%s\"%s}]}",
-                                          both, digest, backend_platform(), rootfs);
+                                          both, digest, qv_test_platform(), rootfs);
   g_assert_true(qv_fd_write_file(world->images_file, lock, strlen(lock), 0644, NULL));
   world_start(world, (const char *const[]){"QUAVON_SANDBOX_CONCURRENCY=1", NULL});
 }

@@ -32,41 +32,6 @@ static void run(const char *const *argv)
     g_error("%s: %s %s", argv[0], error->message, err);
 }
 
-/* What a backend answers in its own way: gVisor started by us has sockets as stdin and stdout, which no step can
- * open again; an engine gives pipes. runc 1.1.5 gives a tmpfs the mode of the image's folder. */
-static const BackendRow ROWS[] = {
-  {"runsc", ON_RUNSC, "systrap", "exe", "open ENXIO", "open ENXIO", "", "open EROFS", "mode 700 65532:65532", "mode 700 65532:65532"},
-  {"docker-runsc", ON_DOCKER_RUNSC, "systrap", "exe", "open yes", "open yes", " 65532", "open EACCES", "mode 700 65532:65532", "mode 700 65532:65532"},
-  {"docker-runc-insecure", ON_DOCKER_RUNC, "host", "entry", "open yes", "open yes", " 65532", "open EROFS", "mode 755 65532:65532",
-   "mode 755 65532:65532"},
-};
-const BackendRow *row = &ROWS[0];
-
-static QvTestDockerd *engine;
-
-/* FALSE: the plan of a skipped program was printed. */
-static gboolean backend_select(int argc, char **argv)
-{
-  const char *missing = NULL;
-  for (gsize i = 0; argc > 1 && i < G_N_ELEMENTS(ROWS); i++)
-    if (strcmp(argv[1], ROWS[i].name) == 0)
-      row = &ROWS[i];
-  if (geteuid() != 0)
-    missing = "sandboxes need root";
-  else if (ON(ON_DOCKER))
-    missing = qv_test_dockerd_missing();
-  if (missing != NULL)
-    g_print("1..0 # SKIP %s\n", missing);
-  return missing == NULL;
-}
-
-QvTestDockerd *fixture_dockerd(void)
-{
-  if (engine == NULL)
-    engine = qv_test_dockerd_start(QV_TEST_DOCKERD_USUAL);
-  return engine;
-}
-
 char *fixture_root(Fixture *fixture, const char *name, const char *program)
 {
   static const char *const FOLDERS[] = {"proc", "sys", "dev", "tmp", "workspace", "run", "opt/quavon", "etc"};
@@ -90,7 +55,7 @@ static void build_image(Fixture *fixture)
 {
   fixture->root = fixture_root(fixture, "root", g_getenv("QUAVON_TEST_PROBE"));
   if (ON(ON_DOCKER)) {
-    fixture->digest = qv_test_dockerd_image(fixture_dockerd(), fixture->root, NULL);
+    fixture->digest = qv_test_dockerd_image(backend_dockerd(), fixture->root, NULL);
     return;
   }
   fixture->image = g_build_filename(fixture->dir, "image.erofs", NULL);
@@ -103,7 +68,7 @@ QvBackendOptions fixture_options(Fixture *fixture, const char *runner_id)
   return (QvBackendOptions){.state_dir = fixture->state,
                             .runner_id = runner_id,
                             .pool = "test-pool",
-                            .docker_socket = ON(ON_DOCKER) ? qv_test_dockerd_socket(fixture_dockerd()) : NULL,
+                            .docker_socket = ON(ON_DOCKER) ? qv_test_dockerd_socket(backend_dockerd()) : NULL,
                             .start_deadline_ms = DEADLINE_MS};
 }
 
@@ -187,7 +152,7 @@ int fixture_main(int argc, char **argv, const char *program, const FixtureCase *
       g_test_add(path, Fixture, NULL, set_up, cases[i].func, tear_down);
   }
   int status = g_test_run();
-  g_clear_pointer(&engine, qv_test_dockerd_free);
+  backend_finish();
   return status;
 }
 

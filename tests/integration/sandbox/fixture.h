@@ -1,41 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A state folder, an image that holds the probe as its entry, an opened
  * backend, and conversations with sandboxes. Every wait is a poll with one long deadline.
- * One table of backends: the program's first argument chooses a row, and the tests take from it
- * what a backend answers in its own way. */
+ * The backend is that of the row of support/backends.h. */
 #pragma once
 
 #include <glib.h>
 #include <sys/types.h>
 
 #include "sandbox/backend.h"
-#include "support/dockerd.h"
+#include "support/backends.h"
 
 /* Long enough for a machine ten times as slow as a slow one. */
 #define DEADLINE_MS 180000
-
-/* Bits of tests: which backends they are for. */
-enum { ON_RUNSC = 1, ON_DOCKER_RUNSC = 2, ON_DOCKER_RUNC = 4, ON_DOCKER = 6, ON_GVISOR = 3, ON_ALL = 7 };
-
-typedef struct {
-  const char *name;
-  guint bit;
-  const char *platform;
-  const char *process;     /* name of the process that is the sandbox, as the leak check shows it */
-  const char *stdout_open; /* a step opens PID 1's stdout for writing, its stdin for reading */
-  const char *stdin_open;
-  const char *groups;      /* an engine lists the user's own group once more */
-  const char *root;        /* a file is made in the root, which is root's and read-only: which of the two counts */
-  const char *workspace;   /* mode of the two work folders */
-  const char *tmp;
-} BackendRow;
-
-/* Of the program's first argument; "runsc" without one. */
-extern const BackendRow *row;
-/* Where the test is for this backend. */
-#define ON(bits) (((bits) & row->bit) != 0)
-/* The program's one private engine, started at its first use; for docker-*. */
-QvTestDockerd *fixture_dockerd(void);
 
 typedef struct {
   char *dir;    /* everything of the test */

@@ -63,8 +63,8 @@ static void test_no_permission(Fixture *f, gconstpointer data)
   int ends[2];
   g_assert_true(qv_fd_pipe(ends, NULL));
   g_assert_cmpint(chmod(f->dir, 0755), ==, 0);
-  g_assert_cmpint(chmod(qv_test_dockerd_dir(fixture_dockerd()), 0755), ==, 0);
-  g_assert_cmpint(chmod(qv_test_dockerd_socket(fixture_dockerd()), 0660), ==, 0);
+  g_assert_cmpint(chmod(qv_test_dockerd_dir(backend_dockerd()), 0755), ==, 0);
+  g_assert_cmpint(chmod(qv_test_dockerd_socket(backend_dockerd()), 0660), ==, 0);
   g_assert_cmpint(chmod(f->state, 0777), ==, 0);
   QvBackendOptions options = fixture_options(f, "r");
   pid_t pid = fork();
@@ -105,10 +105,10 @@ static void test_images(Fixture *f, gconstpointer data)
   static const char ABSENT[] = "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
   require_check(f, ABSENT, QV_ERROR_NOT_FOUND, "quavon images load");
   g_autofree char *strange = fixture_root(f, "strange", g_getenv("QUAVON_TEST_PROBE"));
-  g_autofree char *other = qv_test_dockerd_image(fixture_dockerd(), strange, "s390x");
+  g_autofree char *other = qv_test_dockerd_image(backend_dockerd(), strange, "s390x");
   require_check(f, other, QV_ERROR_POLICY, "is for s390x");
   g_autofree char *empty = fixture_root(f, "empty", NULL);
-  g_autofree char *none = qv_test_dockerd_image(fixture_dockerd(), empty, NULL);
+  g_autofree char *none = qv_test_dockerd_image(backend_dockerd(), empty, NULL);
   require_check(f, none, QV_ERROR_SYSTEM, "has no /opt/quavon/entry that runs here");
   /* Gone between check and job. */
   QvSandboxRequest request = fixture_request(f, NULL, &SMALL);
@@ -159,7 +159,7 @@ static void require_lost(Fixture *f, Guest *guest)
 {
   wait_until(&guest->exited);
   g_assert_cmpuint(guest->started, ==, 1);
-  qv_test_dockerd_restart(fixture_dockerd());
+  qv_test_dockerd_restart(backend_dockerd());
   guest_free(guest); /* kills, and requires that nothing remains */
   assert_no_leftovers(f->backend);
   guest = guest_started(f, &SMALL);
@@ -170,14 +170,14 @@ static void require_lost(Fixture *f, Guest *guest)
 static void test_engine_killed(Fixture *f, gconstpointer data)
 {
   Guest *guest = guest_started(f, &SMALL);
-  qv_test_dockerd_kill(fixture_dockerd());
+  qv_test_dockerd_kill(backend_dockerd());
   require_lost(f, guest);
 }
 
 static void test_containerd_killed(Fixture *f, gconstpointer data)
 {
   Guest *guest = guest_started(f, &SMALL);
-  qv_test_dockerd_kill_all(fixture_dockerd());
+  qv_test_dockerd_kill_all(backend_dockerd());
   require_lost(f, guest);
 }
 
@@ -200,12 +200,12 @@ static void test_killed_while_away(Fixture *f, gconstpointer data)
   Guest *guest = guest_started(f, &SMALL);
   pid_t pid = leftover_process(f->backend, qv_sandbox_id(guest->sandbox), row->process);
   g_assert_cmpint(pid, >, 1);
-  qv_test_dockerd_kill(fixture_dockerd());
+  qv_test_dockerd_kill(backend_dockerd());
   wait_until(&guest->exited);
   g_assert_false(qv_sandbox_kill(guest->sandbox, &error));
   g_assert_error(error, QV_ERROR, QV_ERROR_GONE);
   g_assert_true(is_dead(pid));
-  qv_test_dockerd_restart(fixture_dockerd());
+  qv_test_dockerd_restart(backend_dockerd());
   guest_free(guest);
   assert_no_leftovers(f->backend);
 }
@@ -235,7 +235,7 @@ static void test_removed_by_others(Fixture *f, gconstpointer data)
   g_autofree char *id = container_of(f, guest);
   g_autofree char *path = g_strdup_printf("/containers/%s?force=1", id);
   int status;
-  g_free(qv_test_dockerd_call(fixture_dockerd(), "DELETE", path, NULL, &status));
+  g_free(qv_test_dockerd_call(backend_dockerd(), "DELETE", path, NULL, &status));
   g_assert_cmpint(status, ==, 204);
   wait_until(&guest->exited);
   guest_free(guest);
@@ -249,7 +249,7 @@ static char *plant(Fixture *f, const char *labels)
   g_autofree char *body = g_strdup_printf("{\"Image\":\"%s\",\"Labels\":{%s},\"Entrypoint\":[\"/opt/quavon/entry\"],"
                                           "\"HostConfig\":{\"NetworkMode\":\"none\",\"Runtime\":\"runc\"}}", f->digest, labels);
   int status;
-  g_autofree char *answer = qv_test_dockerd_call(fixture_dockerd(), "POST", "/containers/create", body, &status);
+  g_autofree char *answer = qv_test_dockerd_call(backend_dockerd(), "POST", "/containers/create", body, &status);
   g_assert_cmpint(status, ==, 201);
   const char *at = strstr(answer, "\"Id\":\"");
   g_assert_nonnull(at);
@@ -260,7 +260,7 @@ static int status_of(const char *id)
 {
   g_autofree char *path = g_strdup_printf("/containers/%s/json", id);
   int status;
-  g_free(qv_test_dockerd_call(fixture_dockerd(), "GET", path, NULL, &status));
+  g_free(qv_test_dockerd_call(backend_dockerd(), "GET", path, NULL, &status));
   return status;
 }
 
@@ -270,7 +270,7 @@ static void test_sweep_by_label(Fixture *f, gconstpointer data)
   Guest *guest = guest_started(f, &SMALL);
   g_autofree char *own = container_of(f, guest);
   g_autofree char *path = g_strdup_printf("/containers/%s/json", own);
-  g_autofree char *text = qv_test_dockerd_call(fixture_dockerd(), "GET", path, NULL, NULL);
+  g_autofree char *text = qv_test_dockerd_call(backend_dockerd(), "GET", path, NULL, NULL);
   const char *at = strstr(text, "\"quavon.owner\":\"");
   g_assert_nonnull(at);
   g_autofree char *owner = g_strndup(at + strlen("\"quavon.owner\":\""), 13);
@@ -294,7 +294,7 @@ static void test_sweep_by_label(Fixture *f, gconstpointer data)
   guest_free(guest);
   for (gsize i = 0; i < 3; i++) {
     g_autofree char *gone = g_strdup_printf("/containers/%s", kept[i]);
-    g_free(qv_test_dockerd_call(fixture_dockerd(), "DELETE", gone, NULL, NULL));
+    g_free(qv_test_dockerd_call(backend_dockerd(), "DELETE", gone, NULL, NULL));
   }
 }
 
@@ -305,7 +305,7 @@ static void test_sweep_groups(Fixture *f, gconstpointer data)
   g_autofree char *owner = qv_run_owner_name("test-runner", f->state);
   g_autofree char *labels = g_strdup_printf("\"quavon.owner\":\"%s\",\"quavon.runner\":\"test-runner\",\"quavon.job\":\"%s\"", owner, JOB);
   g_autofree char *id = plant(f, labels);
-  g_autofree char *base = g_path_get_basename(qv_test_dockerd_dir(fixture_dockerd())), *top = g_strconcat("quavon-test-", base, NULL);
+  g_autofree char *base = g_path_get_basename(qv_test_dockerd_dir(backend_dockerd())), *top = g_strconcat("quavon-test-", base, NULL);
   const char *host = g_file_test("/sys/fs/cgroup/cgroup.controllers", G_FILE_TEST_EXISTS) ? "" : "memory";
   g_autofree char *group = g_build_filename("/sys/fs/cgroup", host, top, id, NULL);
   g_assert_cmpint(g_mkdir_with_parents(group, 0755), ==, 0);
@@ -320,7 +320,7 @@ static void test_cut_network(Fixture *f, gconstpointer data)
 {
   g_autoptr(GError) error = NULL;
   int status;
-  g_free(qv_test_dockerd_call(fixture_dockerd(), "POST", "/networks/create",
+  g_free(qv_test_dockerd_call(backend_dockerd(), "POST", "/networks/create",
                               "{\"Name\":\"quavon-cut\",\"Internal\":true,\"IPAM\":{\"Config\":[{\"Subnet\":\"198.18.7.0/24\"}]}}",
                               &status));
   g_assert_cmpint(status, ==, 201);
@@ -341,7 +341,7 @@ static void test_cut_network(Fixture *f, gconstpointer data)
   g_assert_true(g_str_has_prefix(answer, "tcp E") && !g_str_equal(answer, "tcp ECONNREFUSED"));
   guest_expect(guest, "echo alive", "echo alive");
   guest_free(guest);
-  g_free(qv_test_dockerd_call(fixture_dockerd(), "DELETE", "/networks/quavon-cut", NULL, &status));
+  g_free(qv_test_dockerd_call(backend_dockerd(), "DELETE", "/networks/quavon-cut", NULL, &status));
   g_assert_cmpint(status, ==, 204);
 }
 

@@ -55,7 +55,7 @@ typedef struct {
 static Relay relay_open(Fixture *f, guint start_deadline_ms)
 {
   g_autoptr(GError) error = NULL;
-  Relay relay = {.proxy = qv_test_proxy_start(f->dir, qv_test_dockerd_socket(fixture_dockerd()))};
+  Relay relay = {.proxy = qv_test_proxy_start(f->dir, qv_test_dockerd_socket(backend_dockerd()))};
   QvBackendOptions options = fixture_options(f, "test-runner");
   options.docker_socket = qv_test_proxy_socket(relay.proxy);
   if (start_deadline_ms != 0)
@@ -96,7 +96,7 @@ static void sweep_created(Fixture *f, const char *id)
   for (gint64 until = qv_clock_mono_ms() + DEADLINE_MS;; g_usleep(100000)) {
     g_autofree char *path = g_strdup_printf("/events?since=1&until=%" G_GINT64_FORMAT "&filters=%s", qv_clock_unix_ms() / 1000 + 1,
                                             escaped);
-    g_autofree char *text = qv_test_dockerd_call(fixture_dockerd(), "GET", path, NULL, NULL);
+    g_autofree char *text = qv_test_dockerd_call(backend_dockerd(), "GET", path, NULL, NULL);
     if (strstr(text, id) != NULL)
       break;
     g_assert_cmpint(qv_clock_mono_ms(), <, until);
@@ -113,9 +113,9 @@ static void sweep_created(Fixture *f, const char *id)
 static void test_restarted(Fixture *f, gconstpointer data)
 {
   Guest *guest = guest_started(f, &SMALL);
-  qv_test_dockerd_stop(fixture_dockerd());
+  qv_test_dockerd_stop(backend_dockerd());
   wait_until(&guest->exited);
-  qv_test_dockerd_restart(fixture_dockerd());
+  qv_test_dockerd_restart(backend_dockerd());
   guest_free(guest);
   assert_no_leftovers(f->backend);
   require_works(f, f->backend);
@@ -245,7 +245,7 @@ static void test_altered(Fixture *f, gconstpointer data)
 static void call_ok(const char *method, const char *path, int expected)
 {
   int status;
-  g_autofree char *text = qv_test_dockerd_call(fixture_dockerd(), method, path, NULL, &status);
+  g_autofree char *text = qv_test_dockerd_call(backend_dockerd(), method, path, NULL, &status);
   if (status != expected)
     g_error("%s %s: %d %s", method, path, status, text);
 }
@@ -258,7 +258,7 @@ static void test_tag_moves(Fixture *f, gconstpointer data)
   g_assert_true(g_file_set_contents(file, "changed", -1, NULL));
   g_autofree char *first = g_strdup_printf("/images/%s/tag?repo=quavon-test&tag=base", f->digest);
   call_ok("POST", first, 201);
-  g_autofree char *changed = qv_test_dockerd_image(fixture_dockerd(), folder, NULL);
+  g_autofree char *changed = qv_test_dockerd_image(backend_dockerd(), folder, NULL);
   g_assert_cmpstr(changed, !=, f->digest);
   g_autofree char *second = g_strdup_printf("/images/%s/tag?repo=quavon-test&tag=base", changed);
   call_ok("POST", second, 201);
