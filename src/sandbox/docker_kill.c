@@ -4,8 +4,8 @@
  * and the processes are ended meanwhile, where this host shows them. So is what the engine itself waits for in
  * vain: a shim that stands still answers nobody, and the removal waits for it.
  *
- * A creation that is under way when the kill comes may make its container after the kill has looked: it never starts, and the
- * sweep of every minute finds it by its label. */
+ * A creation that is under way when the kill comes is waited for: its answer says what is to be removed. One whose answer is lost may
+ * make its container after the kill has looked: it never starts, and the next sweep finds it by its label. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
