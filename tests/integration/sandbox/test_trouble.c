@@ -268,7 +268,7 @@ static void test_tag_moves(Fixture *f, gconstpointer data)
   g_autofree char *gone = g_strdup_printf("/images/%s?force=1", f->digest);
   call_ok("DELETE", gone, 200);
   guest = guest_start(f, f->backend, &SMALL, NULL);
-  require_failure(guest, "docker load");
+  require_failure(guest, "quavon images load");
   guest_free(guest);
   call_ok("DELETE", "/images/quavon-test:base?force=1", 200);
 }
