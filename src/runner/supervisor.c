@@ -35,7 +35,6 @@ enum {
   LOCK_WAIT_MS = 100000,  /* job processes of a runner that was killed clean up, or die after 90 s */
   ABANDON_MS = 45000,     /* after `shutdown` was answered: a kill may take 30 s */
   QUIET_MS = 30000,       /* between two lines that say the same of Valkey */
-  EXIT_FAILED = 1,
   EXIT_NOT_ROOT = 77,
 };
 

@@ -106,15 +106,30 @@ typedef struct {
   char *identity; /* of what is tested; NULL: it cannot be remembered */
 } Smoke;
 
+/* A runner that lives for one job has no time for a second try: whoever waits for the job shall know. */
+static void give_up(Supervisor *self, char **failed)
+{
+  g_autofree char *names = g_strjoinv(", ", failed);
+  qv_log(QV_LOG_ERROR, "the smoke test did not pass: no job is run here", "failed", names, NULL);
+  self->status = EXIT_FAILED;
+  g_main_loop_quit(self->loop);
+}
+
 static void on_smoke(QvSmokeReport *report, gpointer data)
 {
   Smoke *smoke = data;
-  const char *folder = smoke->self->shared.config->smoke_memory;
+  Supervisor *self = smoke->self;
+  const char *folder = self->shared.config->smoke_memory;
+  g_auto(GStrv) failed = folder != NULL && !report->passed && qv_smoke_watch_report(self->smoke) == NULL
+                           ? g_strdupv(report->failed)
+                           : NULL;
   g_autoptr(GError) error = NULL;
   if (report->passed && folder != NULL && smoke->identity != NULL &&
       !qv_smoke_memory_put(folder, smoke->identity, report, &error))
     qv_log(QV_LOG_WARNING, "the smoke test is not remembered", "error", error->message, NULL);
   smoke->done(report, smoke->data);
+  if (failed != NULL)
+    give_up(self, failed);
   g_free(smoke->identity);
   g_free(smoke);
 }

@@ -10,6 +10,8 @@
 #include "runner/smoke_watch.h"
 #include "runner/supervisor.h"
 
+enum { EXIT_FAILED = 1 };
+
 typedef struct {
   QvSupervisor shared; /* first: the callbacks of job_run.c get this */
   GMainLoop *loop;

@@ -228,6 +228,24 @@ static void test_refusals(void)
   run_free(run);
 }
 
+/* A runtime that does not isolate: the run ends with the reason, it does not wait for a runner that takes no jobs. */
+static void test_smoke_failed(void)
+{
+  if (!run_possible())
+    return;
+  Run *run = run_new();
+  g_autofree char *source = g_build_filename(g_getenv("QUAVON_SOURCE_ROOT"), "tests/integration/runner/weak_runsc.py", NULL);
+  g_autofree char *runsc = g_build_filename(run->dir, "host-folder", NULL);
+  g_autofree char *text = NULL;
+  gsize n;
+  g_assert_true(g_file_get_contents(source, &text, &n, NULL));
+  g_assert_true(g_file_set_contents_full(runsc, text, n, G_FILE_SET_CONTENTS_NONE, 0755, NULL));
+  run_setenv(run, "QUAVON_SANDBOX_RUNSC", runsc);
+  ends_with(run, 125, WORDS("true"));
+  says(run_stderr(run), "the smoke test did not pass");
+  run_free(run);
+}
+
 /* A job that runs until it is ended, with grandchildren. */
 static Run *run_long(void)
 {
@@ -364,6 +382,7 @@ int main(int argc, char **argv)
   g_test_add_func("/embedded/progress", test_progress);
   g_test_add_func("/embedded/live", test_live);
   g_test_add_func("/embedded/refusals", test_refusals);
+  g_test_add_func("/embedded/smoke-failed", test_smoke_failed);
   g_test_add_func("/embedded/interrupt", test_interrupt);
   g_test_add_func("/embedded/interrupt-twice", test_interrupt_twice);
   g_test_add_func("/embedded/kill-quavon", test_kill_quavon);
