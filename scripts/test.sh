@@ -6,7 +6,7 @@
 #   asan      gcc with ASan and UBSan: every suite
 #   release   optimised: every unit, and of the system suites what `shipped` names (the rest is in asan)
 #   valgrind  the optimised build's unit suite under memcheck
-#   demo      scripts/demo.sh
+#   demo      scripts/demo.sh, with the backend runsc and with docker-runsc
 #   leftovers what a run has left on the machine; always last
 #
 # Nothing here stops at the first failure: a lane that cannot be built is a failed case. Results are in
@@ -140,6 +140,7 @@ lane_valgrind() {
 lane_demo() {
   step "optimised build" build_release || return
   step "demo" scripts/demo.sh
+  step "demo, docker-runsc" scripts/demo.sh docker-runsc
 }
 
 lane_leftovers() {
