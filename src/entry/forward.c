@@ -3,7 +3,9 @@
  *
  *   HEAD      the client's first head is read, up to its empty line
  *   CONNECT   the proxy is dialled (a unix socket whose queue is full is tried again)
- *   RELAY     bytes both ways, half-close passed on, until both ways are shut
+ *   RELAY     bytes both ways, half-close passed on, until both ways are shut. A proxy that answered and hung up has
+ *             answered: the client hears all of it, and what the client still says is read and thrown away, for a
+ *             close on top of unread bytes would take the answer back
  *
  * Every socket is non-blocking: a slow client or proxy never holds up the loop
  * that watches the step's clock. A way is only read when its buffer is
@@ -36,6 +38,7 @@ typedef struct {
   size_t from, to;
   bool ended; /* no more will be read */
   bool shut;  /* and the other side was told */
+  bool lost;  /* the other side takes nothing any more: what is read is thrown away */
   char bytes[WAY_BYTES];
 } Way;
 
@@ -287,51 +290,65 @@ static void head_step(QvEntryForward *forward, Conn *conn)
   dial(forward, conn);
 }
 
-/* One way, from IN to OUT; false where a side is broken. */
-static bool way_step(Way *way, int in, int out, bool readable)
+/* What was in it may hold the token: it does not stay. */
+static void way_wipe(Way *way, size_t n)
 {
-  if (readable && !way->ended && way->from == way->to) {
-    ssize_t got = recv(in, way->bytes, sizeof way->bytes, 0);
-    if (got < 0 && errno != EAGAIN && errno != EINTR)
-      return false;
-    way->from = 0;
-    way->to = got > 0 ? (size_t)got : 0;
-    way->ended = got == 0;
+  explicit_bzero(way->bytes + way->from, n);
+  way->from += n;
+}
+
+static void way_push(Way *way, int out)
+{
+  ssize_t put = way->lost ? -1 : send(out, way->bytes + way->from, way->to - way->from, MSG_NOSIGNAL);
+  if (put >= 0) {
+    way_wipe(way, (size_t)put);
+  } else if (way->lost || (errno != EAGAIN && errno != EINTR)) {
+    way->lost = true;
+    way_wipe(way, way->to - way->from);
   }
-  if (way->from < way->to) {
-    ssize_t put = send(out, way->bytes + way->from, way->to - way->from, MSG_NOSIGNAL);
-    if (put < 0 && errno != EAGAIN && errno != EINTR)
-      return false;
-    if (put > 0) {
-      /* What was sent may hold the token: it does not stay. */
-      explicit_bzero(way->bytes + way->from, (size_t)put);
-      way->from += (size_t)put;
-    }
-  }
+}
+
+/* What was read of IN: GOT bytes, its end (0), or that it broke. */
+static void way_fill(Way *way, ssize_t got)
+{
+  if (got < 0 && (errno == EAGAIN || errno == EINTR))
+    return;
+  way->from = 0;
+  way->to = got > 0 ? (size_t)got : 0;
+  way->ended = got <= 0;
+}
+
+static bool way_wants(const Way *way)
+{
+  return !way->ended && way->from == way->to;
+}
+
+/* One way, from IN to OUT. */
+static void way_step(Way *way, int in, int out, bool readable)
+{
+  if (readable && way_wants(way))
+    way_fill(way, recv(in, way->bytes, sizeof way->bytes, 0));
+  if (way->from < way->to)
+    way_push(way, out);
   if (way->ended && way->from == way->to && !way->shut) {
     shutdown(out, SHUT_WR);
     way->shut = true;
   }
-  return true;
 }
 
-static bool down_step(QvEntryForward *forward, Conn *conn, bool readable)
+static void down_step(QvEntryForward *forward, Conn *conn, bool readable)
 {
   Way *down = &conn->down;
-  if (conn->answer.decided || !readable || down->ended || down->from < down->to)
-    return way_step(down, conn->proxy, conn->client, readable);
   /* Heard before it is passed on: a client may end its step at once. */
-  ssize_t got = recv(conn->proxy, down->bytes, sizeof down->bytes, 0);
-  if (got < 0)
-    return errno == EAGAIN || errno == EINTR;
-  down->from = 0;
-  down->to = (size_t)got;
-  down->ended = got == 0;
-  if (got > 0)
-    hear(forward, conn, down->bytes, (size_t)got);
-  else
-    hear_end(forward, conn);
-  return way_step(down, conn->proxy, conn->client, false);
+  if (!conn->answer.decided && readable && way_wants(down)) {
+    way_fill(down, recv(conn->proxy, down->bytes, sizeof down->bytes, 0));
+    readable = false;
+    if (down->from < down->to)
+      hear(forward, conn, down->bytes, down->to);
+    else if (down->ended)
+      hear_end(forward, conn);
+  }
+  way_step(down, conn->proxy, conn->client, readable);
 }
 
 static void conn_step(QvEntryForward *forward, Conn *conn, short client, short proxy)
@@ -350,8 +367,9 @@ static void conn_step(QvEntryForward *forward, Conn *conn, short client, short p
       dialled(forward, conn);
     break;
   case STATE_RELAY:
-    if (!way_step(&conn->up, conn->client, conn->proxy, client & ready) ||
-        !down_step(forward, conn, proxy & ready) || (conn->up.shut && conn->down.shut))
+    way_step(&conn->up, conn->client, conn->proxy, client & ready);
+    down_step(forward, conn, proxy & ready);
+    if (conn->up.shut && (conn->down.shut || conn->down.lost))
       conn->state = STATE_DEAD;
     break;
   case STATE_DEAD:
@@ -382,7 +400,7 @@ static struct pollfd want(int fd, short events)
 static short relay_events(const Way *in, const Way *out)
 {
   short events = 0;
-  if (!in->ended && in->from == in->to)
+  if (way_wants(in))
     events |= POLLIN;
   if (out->from < out->to)
     events |= POLLOUT;

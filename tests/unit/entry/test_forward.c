@@ -219,6 +219,57 @@ static void test_bulk(Fixture *fixture, gconstpointer unused)
   }
 }
 
+/* A proxy that answers and hangs up with unread bytes before it, while the client goes on sending and reads slowly. */
+static void test_early_end(Fixture *fixture, gconstpointer unused)
+{
+  enum { WORD_BYTES = 100000 };
+  QV_AUTOFD int client = dial(fixture);
+  put(client, "X\r\n\r\n");
+  QV_AUTOFD int proxy = accept_proxy(fixture);
+  g_autofree char *head = read_some(fixture, proxy, strlen("X\r\n" INSERTED "\r\n"));
+  g_autofree char *word = g_malloc(WORD_BYTES), *heard = g_malloc0(WORD_BYTES), *more = g_malloc0(300000);
+  for (gsize i = 0; i < WORD_BYTES; i++)
+    word[i] = (char)(i * 7 + i / 253);
+  g_assert_cmpint(write(client, more, 300000), >, 0);
+  for (int i = 0; i < 200; i++)
+    turn(fixture);
+  g_assert_cmpint(write(proxy, word, WORD_BYTES), ==, WORD_BYTES);
+  close(qv_io_steal(&proxy));
+  gsize n = 0;
+  for (int i = 0; i < PATIENCE_MS; i++) {
+    turn(fixture);
+    if (i % 100 < 50)
+      g_assert_true(write(client, more, 1000) > 0 || errno == EAGAIN);
+    ssize_t got = recv(client, heard + n, MIN(WORD_BYTES - n, 1000), 0);
+    if (n == WORD_BYTES || got == 0 || (got < 0 && errno != EAGAIN))
+      break;
+    n += got > 0 ? (gsize)got : 0;
+  }
+  g_assert_cmpmem(heard, n, word, WORD_BYTES);
+  char byte;
+  for (int i = 0; i < PATIENCE_MS && read(client, &byte, 1) != 0; i++)
+    turn(fixture);
+  g_assert_cmpint(read(client, &byte, 1), ==, 0);
+}
+
+/* A client that is gone, and a proxy that never stops: the connection is over. */
+static void test_gone_client(Fixture *fixture, gconstpointer unused)
+{
+  QV_AUTOFD int client = dial(fixture);
+  put(client, "X\r\n\r\n");
+  QV_AUTOFD int proxy = accept_proxy(fixture);
+  g_autofree char *head = read_some(fixture, proxy, strlen("X\r\n" INSERTED "\r\n"));
+  g_assert_cmpint(setsockopt(client, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger)), ==, 0);
+  close(qv_io_steal(&client));
+  char bytes[1000] = {0};
+  for (int i = 0; i < PATIENCE_MS; i++) {
+    turn(fixture);
+    if (send(proxy, bytes, sizeof bytes, MSG_NOSIGNAL) < 0 && errno != EAGAIN)
+      return;
+  }
+  g_error("the connection lives on");
+}
+
 static void test_long_head(Fixture *fixture, gconstpointer unused)
 {
   QV_AUTOFD int client = dial(fixture);
@@ -301,6 +352,8 @@ int main(int argc, char **argv)
   ADD("relay", test_relay);
   ADD("refusal-told", test_refusal_told);
   ADD("bulk", test_bulk);
+  ADD("early-end", test_early_end);
+  ADD("gone-client", test_gone_client);
   ADD("long-head", test_long_head);
   ADD("nobody", test_nobody);
   ADD("full-queue", test_full_queue);
