@@ -74,6 +74,8 @@ static int load_meant(const GPtrArray *images, const char *lock_file, const char
     meant++;
     if (image->is_repository) {
       qv_complain("%s is a repository's: docker pull REPOSITORY@%s", image->name, image->digest);
+      if (word != NULL)
+        return QV_CLI_FAILED;
       continue;
     }
     int status = load_one(lock_file, socket, image->name, image->digest);

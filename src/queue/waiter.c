@@ -163,18 +163,18 @@ static void on_events(const QvReply *reply, const GError *error, gpointer user)
   w->reading = FALSE;
   w->refs++;
   const QvReply *entries = qv_reply_at(qv_reply_at(reply, 0), 1);
-  gboolean hasty = entries->elements_n == 0 && g_get_monotonic_time() - w->asked_us < HASTE_MS * 1000;
-  if (error ? !g_error_matches(error, QV_ERROR, QV_ERROR_GONE) : hasty) {
-    /* Looking goes on without events. */
-    qv_timer_arm_ms(w->retry, RETRY_MS);
-  } else {
-    for (gsize i = 0; !w->freed && i < entries->elements_n; i++)
-      take_event(w, entries->elements[i]);
-    if (error && !w->freed)
-      look_at_all(w);
-    if (!w->freed)
-      read_events(w);
-  }
+  gboolean gone = g_error_matches(error, QV_ERROR, QV_ERROR_GONE);
+  g_autofree char *before = g_strdup(w->last_id);
+  for (gsize i = 0; !w->freed && i < entries->elements_n; i++)
+    take_event(w, entries->elements[i]);
+  if (gone && !w->freed)
+    look_at_all(w);
+  /* An answer at once that brings nothing new would be asked for again at once, for ever. */
+  gboolean idle = g_get_monotonic_time() - w->asked_us < HASTE_MS * 1000 && g_strcmp0(before, w->last_id) == 0;
+  if (!w->freed && (error ? !gone : idle))
+    qv_timer_arm_ms(w->retry, RETRY_MS); /* looking goes on without events */
+  else if (!w->freed)
+    read_events(w);
   waiter_unref(w);
 }
 

@@ -300,6 +300,7 @@ static void block(QvWorker *w)
   if (w->paused)
     return;
   if (w->fruitless_n >= FRUITLESS_N) {
+    w->fruitless_n = FRUITLESS_N - 1; /* the next one is real again: if it lasts, all is well */
     rest(w, REST_FRUITLESS_MS);
     return;
   }

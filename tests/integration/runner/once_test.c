@@ -202,7 +202,7 @@ static void test_wall_while_storing(World *world)
   g_autoptr(QvJob) job = world_job(world, "sleep 10; head -c 100000 /dev/urandom > big");
   g_strfreev(job->artefacts);
   job->artefacts = g_strsplit("big", " ", -1);
-  job->given.wall_ms = 30000;
+  job->given.wall_ms = 50000;
   world_add(world, job, sha256);
   g_assert_true(await_stage(world, job, "step"));
   g_free(qv_test_valkey_cli(world->valkey, "CONFIG", "SET", "maxmemory", "1", NULL));
