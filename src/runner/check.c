@@ -129,7 +129,7 @@ static gboolean check_backend(const QvConfig *config, const QvTrialImages *trial
                                           qv_backend_name(backend), version, qv_backend_platform(backend),
                                           qv_backend_cgroup(backend));
   ok("backend", text);
-  if (!qv_egress_trial(backend, trial, place.egress_proxy, &error))
+  if (!qv_egress_trial(backend, trial, place.egress_proxy, NULL, &error))
     return bad("egress", error);
   if (place.egress_network != NULL) {
     g_autofree char *way = g_strdup_printf("a sandbox on the network %s reached %s and nothing else", place.egress_network,

@@ -105,12 +105,14 @@ static char **plan_targets(const QvSandboxNetwork *network, const char *proxy)
 
 /* ---- judgement */
 
-static gboolean judge_proxy(const char *network, const char *target, const char *answer, GError **error)
+/* Nothing else says AWAY. */
+static gboolean judge_proxy(const char *network, const char *target, const char *answer, gboolean *away, GError **error)
 {
   const char *proxy = target + strlen("tcp:");
   if (strcmp(answer, "OPEN") == 0)
     return TRUE;
   gboolean nobody = strcmp(answer, "ECONNREFUSED") == 0;
+  *away = TRUE;
   g_set_error(error, QV_ERROR, QV_ERROR_GONE,
               "a sandbox on the network %s does not reach the proxy %s of QUAVON_SANDBOX_EGRESS_PROXY (%s): %s", network, proxy, answer,
               nobody ? "nobody listens there; start quavon-sandbox-egress, with QUAVON_EGRESS_LISTEN of that address"
@@ -129,8 +131,9 @@ static gboolean judge_other(const char *network, const char *target, const char 
   return FALSE;
 }
 
-gboolean qv_egress_trial_judge(const char *network, char *const *targets, const char *report, GError **error)
+gboolean qv_egress_trial_judge(const char *network, char *const *targets, const char *report, gboolean *away, GError **error)
 {
+  *away = FALSE;
   g_auto(GStrv) lines = g_strsplit(report, "\n", -1);
   const char *proxy = NULL;
   for (gsize i = 0; targets[i] != NULL; i++) {
@@ -144,7 +147,7 @@ gboolean qv_egress_trial_judge(const char *network, char *const *targets, const 
     else if (!judge_other(network, targets[i], lines[i] + strlen(head), error))
       return FALSE;
   }
-  return judge_proxy(network, targets[0], proxy, error);
+  return judge_proxy(network, targets[0], proxy, away, error);
 }
 
 /* ---- the trial */
@@ -172,7 +175,7 @@ static QvSandbox *start_peer(QvBackend *backend, const QvTrialImages *image, con
 }
 
 static gboolean ask(QvBackend *backend, const QvTrialImages *image, const QvSandboxNetwork *network, const char *proxy,
-                    GError **error)
+                    gboolean *away, GError **error)
 {
   const char *name = qv_backend_network(backend);
   g_auto(GStrv) targets = plan_targets(network, proxy);
@@ -185,25 +188,44 @@ static gboolean ask(QvBackend *backend, const QvTrialImages *image, const QvSand
     g_set_error(error, QV_ERROR, QV_ERROR_SYSTEM, "the trial of the network %s failed: %s", name,
                 seen.why != NULL ? seen.why : qv_host_end_text(seen.end));
   else
-    ok = qv_egress_trial_judge(name, targets, seen.log->str, error);
+    ok = qv_egress_trial_judge(name, targets, seen.log->str, away, error);
   qv_smoke_seen_clear(&seen);
   return ok;
 }
 
-gboolean qv_egress_trial(QvBackend *backend, const QvTrialImages *image, const char *proxy, GError **error)
+static gboolean hold(QvBackend *backend, const QvTrialImages *image, const char *proxy, gboolean *away, GError **error)
 {
   char id[QV_UUID_LEN + 1];
   gboolean done = FALSE;
   g_autoptr(QvSandbox) peer = NULL;
+  g_autoptr(GError) left = NULL;
   g_auto(QvSandboxNetwork) network = {0};
-  if (qv_backend_network(backend) == NULL)
-    return TRUE;
   /* Looked at before anything is put on it, and again for who is there. */
   if (!qv_backend_look_network(backend, &network, error))
     return FALSE;
   qv_sandbox_network_clear(&network);
   qv_random_uuid(id);
   peer = start_peer(backend, image, id, &done, error);
-  return peer != NULL && qv_backend_look_network(backend, &network, error) && ask(backend, image, &network, proxy, error) &&
-         qv_sandbox_kill(peer, error);
+  if (peer == NULL || !qv_backend_look_network(backend, &network, error))
+    return FALSE;
+  gboolean ok = ask(backend, image, &network, proxy, away, error);
+  if (qv_sandbox_kill(peer, &left))
+    return ok;
+  *away = FALSE;
+  g_clear_error(error);
+  g_propagate_error(error, g_steal_pointer(&left));
+  return FALSE;
+}
+
+gboolean qv_egress_trial(QvBackend *backend, const QvTrialImages *image, const char *proxy, gboolean *away, GError **error)
+{
+  gboolean is_away = FALSE;
+  const char *name = qv_backend_network(backend);
+  gboolean ok = name == NULL || (proxy != NULL && hold(backend, image, proxy, &is_away, error));
+  if (name != NULL && proxy == NULL)
+    g_set_error(error, QV_ERROR, QV_ERROR_POLICY, "QUAVON_SANDBOX_EGRESS_PROXY is not set: the network %s has no proxy to be tried with",
+                name);
+  if (away != NULL)
+    *away = is_away;
+  return ok;
 }

@@ -6,8 +6,9 @@
 #include "runner/setup.h"
 
 /* Blocks; runs the default main context. PROXY: "IPv4:port". A backend whose sandboxes have no network: nothing to do.
- * QV_ERROR_POLICY: what can be reached and must not; QV_ERROR_GONE: only that the proxy cannot; with what mends it. */
-gboolean qv_egress_trial(QvBackend *backend, const QvTrialImages *image, const char *proxy, GError **error);
+ * QV_ERROR_POLICY: what can be reached and must not, or there is no PROXY; with what mends it. *AWAY (may be NULL) is TRUE where the
+ * trial was held to its end, and the proxy alone was missing; an engine that is lost is not that. */
+gboolean qv_egress_trial(QvBackend *backend, const QvTrialImages *image, const char *proxy, gboolean *away, GError **error);
 
 /* The judge of it, pure. REPORT: "reach TARGET ANSWER", a line for each of TARGETS, in order; the first one is the proxy. */
-gboolean qv_egress_trial_judge(const char *network, char *const *targets, const char *report, GError **error);
+gboolean qv_egress_trial_judge(const char *network, char *const *targets, const char *report, gboolean *away, GError **error);

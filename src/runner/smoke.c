@@ -11,8 +11,9 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "runner/settings.h"
+#include "runner/egress.h"
 #include "runner/egress_trial.h"
+#include "runner/settings.h"
 #include "runner/smoke_box.h"
 #include "runner/spawn.h"
 #include "sandbox/probe_judge.h"
@@ -124,10 +125,9 @@ static void run_egress(Run *run, const char *proxy)
 {
   g_autoptr(GError) error = NULL;
   gboolean has_network = qv_backend_network(run->backend) != NULL;
-  gboolean ok = qv_egress_trial(run->backend, run->image, proxy, &error);
+  gboolean away, ok = qv_egress_trial(run->backend, run->image, proxy, &away, &error);
   if (!ok)
     qv_log(QV_LOG_ERROR, "the network of jobs with egress does not hold", "error", error->message, NULL);
-  gboolean away = g_error_matches(error, QV_ERROR, QV_ERROR_GONE);
   qv_probe_judge_answer(run->judge, "egress", ok ? (has_network ? "PROXY" : "NONE") : away ? "AWAY" : "BROKEN");
 }
 
@@ -225,6 +225,14 @@ static int print_rows(const char *backend, const QvProbeJudge *judge)
   return failed == 0 ? 0 : EXIT_FAILED;
 }
 
+/* As --check and the runner have it: what they refuse is not to pass here. */
+static gboolean check_egress(const QvConfig *config, GError **error)
+{
+  g_autofree char *ca_pem = NULL;
+  g_autoptr(QvRegistries) registries = qv_settings_registries(config, error);
+  return registries != NULL && qv_egress_settings(config, registries, &ca_pem, error);
+}
+
 int qv_smoke_print_main(const QvConfig *config)
 {
   if (geteuid() != 0) {
@@ -232,6 +240,10 @@ int qv_smoke_print_main(const QvConfig *config)
     return EXIT_NOT_ROOT;
   }
   g_autoptr(GError) error = NULL;
+  if (!check_egress(config, &error)) {
+    fprintf(stderr, "quavon-sandbox-runner: %s\n", error->message);
+    return QV_EXIT_CONFIG;
+  }
   QvSmokeOrder order = {0};
   QvImageMemory *memory = qv_image_memory_new();
   QvImagesLock *images = qv_settings_images(config, memory, &order.image, &error);

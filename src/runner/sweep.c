@@ -51,7 +51,7 @@ static int sweep(const QvSweepOrder *order)
   QvBackendImages images = {.rootfs_file = order->trial.rootfs_file,
                             .digests = (const char *const *)order->trial.digests};
   if (!qv_backend_check(backend, &images, &version, &error) ||
-      !qv_egress_trial(backend, &order->trial, order->place.egress_proxy, &error)) {
+      !qv_egress_trial(backend, &order->trial, order->place.egress_proxy, NULL, &error)) {
     qv_log(QV_LOG_ERROR, "backend fails its test", "backend", order->place.backend, "error", error->message, NULL);
     return QV_SWEEP_UNUSABLE;
   }

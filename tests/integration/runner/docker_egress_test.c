@@ -4,11 +4,17 @@
 #include <glib.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/config.h"
+#include "base/error.h"
+#include "base/random.h"
 #include "engine_way.h"
 #include "fake_proxy.h"
 #include "protocol/cancel.h"
+#include "runner/egress_trial.h"
 
 #define REGISTRIES "QUAVON_SANDBOX_REGISTRIES=good.example,refused.example:8443"
 
@@ -156,6 +162,51 @@ static void test_smoke(void)
   }
   engine_way_relay(way, NULL);
   engine_way_network(way, "rules");
+}
+
+/* What --check refuses does not pass here either, whatever the network is like. */
+static void test_smoke_settings(void)
+{
+  static const char *const missing[] = {"QUAVON_SANDBOX_EGRESS_PROXY", "QUAVON_SANDBOX_EGRESS_NETWORK"};
+  g_autofree char *program = g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "src", "runner", "quavon-sandbox-runner", NULL);
+  const char *extra[] = {REGISTRIES, NULL};
+  g_auto(GStrv) settings = engine_way_settings(way, extra);
+  char *argv[] = {program, (char *)"--smoke", NULL};
+  for (gsize i = 0; i < G_N_ELEMENTS(missing); i++) {
+    g_auto(GStrv) environment = g_environ_unsetenv(world_environment(world, (const char *const *)settings), missing[i]);
+    g_autofree char *err = NULL, *words = g_strconcat(missing[i], " is not set", NULL);
+    int status;
+    g_assert_true(g_spawn_sync(NULL, argv, environment, G_SPAWN_STDOUT_TO_DEV_NULL, NULL, NULL, NULL, &err, &status, NULL));
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != QV_EXIT_CONFIG || strstr(err, words) == NULL)
+      g_error("status %d, no '%s' in: %s", status, words, err);
+  }
+}
+
+/* A trial that was not held says nothing of the proxy. */
+static void test_not_tried(void)
+{
+  g_autofree char *socket = g_build_filename(world->dir, "engine.sock", NULL);
+  g_assert_cmpint(symlink(qv_test_dockerd_socket(way->engine), socket), ==, 0);
+  char id[QV_UUID_LEN + 1];
+  qv_random_uuid(id);
+  g_assert_cmpint(g_mkdir_with_parents(world->state_dir, 0700), ==, 0);
+  QvBackendOptions options = {.state_dir = world->state_dir, .runner_id = id, .docker_socket = socket,
+                              .egress_network = "quavon-egress"};
+  g_autoptr(GError) error = NULL;
+  g_autoptr(QvBackend) backend = qv_backend_open(way->backend, &options, &error);
+  g_assert_no_error(error);
+  char *digests[] = {(char *)"", NULL};
+  QvTrialImages image = {.digests = digests};
+  gboolean away = TRUE;
+  g_assert_false(qv_egress_trial(backend, &image, NULL, &away, &error));
+  g_assert_error(error, QV_ERROR, QV_ERROR_POLICY);
+  g_assert_false(away);
+  g_clear_error(&error);
+  away = TRUE;
+  unlink(socket);
+  g_assert_false(qv_egress_trial(backend, &image, ENGINE_WAY_PROXY, &away, &error));
+  g_assert_error(error, QV_ERROR, QV_ERROR_GONE);
+  g_assert_false(away);
 }
 
 /* ---- jobs; the runner runs */
@@ -321,6 +372,8 @@ int main(int argc, char **argv)
   }
   g_test_add_func("/docker-egress-start/no-proxy", test_no_proxy);
   g_test_add_func("/docker-egress-start/smoke", test_smoke);
+  g_test_add_func("/docker-egress-start/smoke-settings", test_smoke_settings);
+  g_test_add_func("/docker-egress-start/not-tried", test_not_tried);
   g_test_add_func("/docker-egress/ready", test_ready);
   g_test_add_func("/docker-egress/way", test_way);
   g_test_add_func("/docker-egress/without", test_without);

@@ -36,7 +36,8 @@ static void test_judge(void)
   };
   for (gsize i = 0; i < G_N_ELEMENTS(cases); i++) {
     g_autoptr(GError) error = NULL;
-    gboolean ok = qv_egress_trial_judge("net", targets, cases[i].report, &error);
+    gboolean away, ok = qv_egress_trial_judge("net", targets, cases[i].report, &away, &error);
+    g_assert_cmpint(away, ==, cases[i].code == QV_ERROR_GONE);
     if (cases[i].code < 0) {
       g_assert_no_error(error);
       g_assert_true(ok);
