@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Owns the targets of the trial and what is made of their answers. A closed port that answers is a fault as well: what
- * reaches a closed port reaches an open one. */
+ * reaches a closed port reaches an open one. Silence alone proves little: a host's own firewall may drop what nobody listens for, and let
+ * in what somebody does. So the rules refuse one port, the canary, and by its answer they are known to be there. */
 #include "runner/egress_trial.h"
 
 #include <arpa/inet.h>
@@ -51,16 +52,17 @@ static void add_ports(GPtrArray *targets, const char *kind, const char *address,
 /* What listens on this host, where this process sees it: in a container of its own it does not. */
 static void add_listeners(GPtrArray *targets, const char *gateway)
 {
-  gsize size;
-  g_autofree char *text = qv_fd_read_file("/proc/net/tcp", PROC_NET_BYTES_MAX, &size, NULL);
-  g_auto(GStrv) lines = g_strsplit(text != NULL ? text : "", "\n", -1);
-  guint n = 0;
-  for (char **line = lines; *line != NULL && n < LISTENERS_MAX; line++) {
-    guint port, state;
-    if (sscanf(*line, "%*u: %*8x:%4x %*8x:%*4x %2x", &port, &state) != 2 || state != TCP_LISTEN)
-      continue;
-    add(targets, "tcp:%s:%u", gateway, port);
-    n++;
+  static const char *const files[] = {"/proc/net/tcp", "/proc/net/tcp6"}; /* [::] takes IPv4 as well */
+  guint limit = targets->len + LISTENERS_MAX;
+  for (gsize i = 0; i < G_N_ELEMENTS(files); i++) {
+    gsize size;
+    g_autofree char *text = qv_fd_read_file(files[i], PROC_NET_BYTES_MAX, &size, NULL);
+    g_auto(GStrv) lines = g_strsplit(text != NULL ? text : "", "\n", -1);
+    for (char **line = lines; *line != NULL && targets->len < limit; line++) {
+      guint port, state;
+      if (sscanf(*line, "%*u: %*32[0-9A-F]:%4x %*32[0-9A-F]:%*4x %2x", &port, &state) == 2 && state == TCP_LISTEN)
+        add(targets, "tcp:%s:%u", gateway, port);
+    }
   }
 }
 
@@ -80,19 +82,32 @@ static void add_own_addresses(GPtrArray *targets)
   freeifaddrs(all);
 }
 
-/* The proxy first. */
-static char **plan_targets(const QvSandboxNetwork *network, const char *proxy)
+/* Those who have come since BEFORE first: the trial's own is among them. */
+static void add_peers(GPtrArray *targets, const char *proxy_address, char *const *before, char *const *peers)
+{
+  guint n = 0;
+  for (int known = 0; known <= 1; known++)
+    for (gsize i = 0; peers[i] != NULL && n < PEERS_MAX; i++) {
+      if (g_strv_contains((const char *const *)before, peers[i]) != known || strcmp(proxy_address, peers[i]) == 0)
+        continue;
+      add_ports(targets, "tcp", peers[i], PEER_PORTS, G_N_ELEMENTS(PEER_PORTS));
+      n++;
+    }
+}
+
+/* The proxy first, then the canary. */
+static char **plan_targets(const QvSandboxNetwork *network, char *const *before, const char *proxy)
 {
   g_autoptr(GPtrArray) targets = g_ptr_array_new();
   g_autofree char *address = g_strndup(proxy, strcspn(proxy, ":"));
   add(targets, "tcp:%s", proxy);
+  /* Even where that is the proxy itself, which then fails as a canary. */
+  g_ptr_array_add(targets, g_strdup_printf("tcp:%s:%d", network->gateway, QV_EGRESS_CANARY_PORT));
   add_ports(targets, "tcp", network->gateway, TCP_PORTS, G_N_ELEMENTS(TCP_PORTS));
   add_ports(targets, "udp", network->gateway, UDP_PORTS, G_N_ELEMENTS(UDP_PORTS));
   if (strcmp(address, network->gateway) != 0)
     add_ports(targets, "tcp", address, TCP_PORTS, G_N_ELEMENTS(TCP_PORTS));
-  for (gsize i = 0; network->peers[i] != NULL && i < PEERS_MAX; i++)
-    if (strcmp(address, network->peers[i]) != 0)
-      add_ports(targets, "tcp", network->peers[i], PEER_PORTS, G_N_ELEMENTS(PEER_PORTS));
+  add_peers(targets, address, before, network->peers);
   add(targets, "dns:%s:example.com", network->gateway);
   add(targets, "resolver:example.com");
   add(targets, "route:192.0.2.1");
@@ -131,23 +146,35 @@ static gboolean judge_other(const char *network, const char *target, const char 
   return FALSE;
 }
 
+static gboolean judge_canary(const char *network, const char *target, const char *answer, GError **error)
+{
+  if (strcmp(answer, "ECONNREFUSED") == 0)
+    return TRUE;
+  g_set_error(error, QV_ERROR, QV_ERROR_POLICY,
+              "a sandbox on the network %s is not refused %s (%s), which is how the firewall's rules show that they are there: load "
+              "them, quavon-egress-network rules, and let no other firewall drop before them (docs/DOCKER.md)", network, target, answer);
+  return FALSE;
+}
+
 gboolean qv_egress_trial_judge(const char *network, char *const *targets, const char *report, gboolean *away, GError **error)
 {
   *away = FALSE;
   g_auto(GStrv) lines = g_strsplit(report, "\n", -1);
-  const char *proxy = NULL;
+  enum { PROXY, CANARY, FIRST_N };
+  const char *first[FIRST_N] = {NULL};
   for (gsize i = 0; targets[i] != NULL; i++) {
     g_autofree char *head = g_strdup_printf("reach %s ", targets[i]);
     if (i >= g_strv_length(lines) || !g_str_has_prefix(lines[i], head)) {
       g_set_error(error, QV_ERROR, QV_ERROR_PEER, "the trial of the network %s gave no answer for %s", network, targets[i]);
       return FALSE;
     }
-    if (i == 0)
-      proxy = lines[i] + strlen(head);
+    if (i < FIRST_N)
+      first[i] = lines[i] + strlen(head);
     else if (!judge_other(network, targets[i], lines[i] + strlen(head), error))
       return FALSE;
   }
-  return judge_proxy(network, targets[0], proxy, away, error);
+  return judge_canary(network, targets[CANARY], first[CANARY], error) &&
+         judge_proxy(network, targets[PROXY], first[PROXY], away, error);
 }
 
 /* ---- the trial */
@@ -174,12 +201,10 @@ static QvSandbox *start_peer(QvBackend *backend, const QvTrialImages *image, con
   return NULL;
 }
 
-static gboolean ask(QvBackend *backend, const QvTrialImages *image, const QvSandboxNetwork *network, const char *proxy,
-                    gboolean *away, GError **error)
+static gboolean ask(QvBackend *backend, const QvTrialImages *image, char *const *targets, gboolean *away, GError **error)
 {
   const char *name = qv_backend_network(backend);
-  g_auto(GStrv) targets = plan_targets(network, proxy);
-  g_autofree char *list = g_strjoinv(" ", targets), *arguments = g_strconcat("reach ", list, NULL);
+  g_autofree char *list = g_strjoinv(" ", (char **)targets), *arguments = g_strconcat("reach ", list, NULL);
   QvSmokePlan plan = {.arguments = {arguments}, .steps_n = 1, .limits = LIMITS, .network = name};
   QvSmokeSeen seen;
   qv_smoke_box_run(backend, image, &plan, &seen);
@@ -199,16 +224,16 @@ static gboolean hold(QvBackend *backend, const QvTrialImages *image, const char 
   gboolean done = FALSE;
   g_autoptr(QvSandbox) peer = NULL;
   g_autoptr(GError) left = NULL;
-  g_auto(QvSandboxNetwork) network = {0};
+  g_auto(QvSandboxNetwork) before = {0}, network = {0};
   /* Looked at before anything is put on it, and again for who is there. */
-  if (!qv_backend_look_network(backend, &network, error))
+  if (!qv_backend_look_network(backend, &before, error))
     return FALSE;
-  qv_sandbox_network_clear(&network);
   qv_random_uuid(id);
   peer = start_peer(backend, image, id, &done, error);
   if (peer == NULL || !qv_backend_look_network(backend, &network, error))
     return FALSE;
-  gboolean ok = ask(backend, image, &network, proxy, away, error);
+  g_auto(GStrv) targets = plan_targets(&network, before.peers, proxy);
+  gboolean ok = ask(backend, image, targets, away, error);
   if (qv_sandbox_kill(peer, &left))
     return ok;
   *away = FALSE;

@@ -104,6 +104,10 @@ static void expect_refused(const char *words)
 /* Each is mended again, so that the next one is the only fault. */
 #define NETWORK(more) "docker network create --internal --subnet 10.89.213.0/24 --gateway 10.89.213.1 " more " quavon-egress"
 #define RULE(rule) "nft insert rule inet quavon_egress input iifname quavon-egress " rule " accept"
+#define HOST_FIREWALL(policy, rule) \
+  "nft 'add table inet host; add chain inet host input { type filter hook input priority 0; policy " policy "; }; " \
+  "add rule inet host input iifname quavon-egress " rule "'"
+#define NO_HOST_FIREWALL "nft delete table inet host 2>/dev/null || true"
 
 static const struct {
   const char *name;
@@ -121,7 +125,10 @@ static const struct {
   {"names", RULE("udp dport 53"), "reaches udp:10.89.213.1:53 (ECONNREFUSED)"},
   {"neighbour-rules", "nft flush chain inet quavon_egress forward; iptables -D FORWARD -i quavon-egress -o quavon-egress -j DROP",
    "reaches tcp:10.89.213.2:1 (ECONNREFUSED)"},
-  {"another-firewall", "nft insert rule inet quavon_egress input iifname quavon-egress drop", "does not reach the proxy"},
+  {"no-rules-dropping-host", HOST_FIREWALL("drop", "tcp dport 3128 accept") "; nft delete table inet quavon_egress",
+   "is not refused tcp:10.89.213.1:2 (SILENT)"},
+  {"another-firewall", HOST_FIREWALL("accept", "drop"), "does not reach the proxy"},
+  {"dropped-before", "nft insert rule inet quavon_egress input iifname quavon-egress drop", "is not refused tcp:10.89.213.1:2 (SILENT)"},
 };
 
 static void test_fault(gconstpointer data)
@@ -131,6 +138,7 @@ static void test_fault(gconstpointer data)
   engine_way_relay(way, strstr(faults[i].script, "network rm") == NULL ? fake_proxy_path(proxy) : NULL);
   expect_refused(faults[i].words);
   engine_way_relay(way, NULL);
+  engine_way_inside(way, NO_HOST_FIREWALL);
   engine_way_network(way, "down");
   engine_way_network(way, "up");
   engine_way_expect_clean(way);
@@ -141,7 +149,8 @@ static void test_no_proxy(void)
   expect_refused("nobody listens there; start quavon-sandbox-egress");
 }
 
-/* The smoke test asks again: a runner whose rules were flushed later fetches nothing from then on. */
+/* The smoke test asks again: a runner whose rules were flushed later fetches nothing from then on, on a host
+ * that drops by itself too. */
 static void test_smoke(void)
 {
   g_autofree char *program = g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "src", "runner", "quavon-sandbox-runner", NULL);
@@ -151,6 +160,7 @@ static void test_smoke(void)
   char *argv[] = {program, (char *)"--smoke", NULL};
   static const char *const expected[] = {"ok    egress ", "FAIL  egress "};
   engine_way_relay(way, fake_proxy_path(proxy));
+  engine_way_inside(way, HOST_FIREWALL("drop", "tcp dport 3128 accept"));
   for (gsize i = 0; i < G_N_ELEMENTS(expected); i++) {
     g_autofree char *out = NULL, *err = NULL;
     int status;
@@ -161,6 +171,7 @@ static void test_smoke(void)
       engine_way_inside(way, "nft delete table inet quavon_egress");
   }
   engine_way_relay(way, NULL);
+  engine_way_inside(way, NO_HOST_FIREWALL);
   engine_way_network(way, "rules");
 }
 

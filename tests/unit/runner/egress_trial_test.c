@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is made of the answers of a network's trial: the proxy must be open, everything else must stay without any answer. */
+/* What is made of the answers of a network's trial: the proxy must be open, the canary refused, everything else must stay without any answer. */
 #include <glib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "runner/egress_trial.h"
 
-static char *const targets[] = {(char *)"tcp:10.0.0.1:3128", (char *)"tcp:10.0.0.1:22", (char *)"resolver:example.com", NULL};
+static char *const targets[] = {(char *)"tcp:10.0.0.1:3128", (char *)"tcp:10.0.0.1:2", (char *)"tcp:10.0.0.1:22", (char *)"resolver:example.com",
+                                NULL};
 
 static void test_judge(void)
 {
 #define PROXY "reach tcp:10.0.0.1:3128 "
-#define SSH "\nreach tcp:10.0.0.1:22 "
+#define CANARY "\nreach tcp:10.0.0.1:2 "
+#define SSH_ALONE "\nreach tcp:10.0.0.1:22 "
+#define SSH CANARY "ECONNREFUSED" SSH_ALONE
 #define NAMES "\nreach resolver:example.com "
   static const struct {
     const char *report;
@@ -29,9 +32,15 @@ static void test_judge(void)
     {PROXY "OPEN" SSH "ECONNRESET" NAMES "CLOSED\n", QV_ERROR_POLICY, "(ECONNRESET)"},
     {PROXY "OPEN" SSH "SILENT" NAMES "OPEN\n", QV_ERROR_POLICY, "reaches resolver:example.com (OPEN)"},
     {PROXY "OPEN" SSH "SILENT" NAMES "SOMETHING NEW\n", QV_ERROR_POLICY, "resolver"},
+    /* Without that proof even a proxy that is away is no good news. */
+    {PROXY "OPEN" CANARY "SILENT" SSH_ALONE "SILENT" NAMES "CLOSED\n", QV_ERROR_POLICY, "is not refused tcp:10.0.0.1:2 (SILENT)"},
+    {PROXY "OPEN" CANARY "OPEN" SSH_ALONE "SILENT" NAMES "CLOSED\n", QV_ERROR_POLICY, "is not refused tcp:10.0.0.1:2 (OPEN)"},
+    {PROXY "SILENT" CANARY "SILENT" SSH_ALONE "SILENT" NAMES "CLOSED\n", QV_ERROR_POLICY, "quavon-egress-network rules"},
+    {PROXY "ECONNREFUSED" CANARY "EHOSTUNREACH" SSH_ALONE "SILENT" NAMES "CLOSED\n", QV_ERROR_POLICY, "(EHOSTUNREACH)"},
+    {PROXY "OPEN" SSH_ALONE "SILENT" NAMES "CLOSED\n", QV_ERROR_PEER, "no answer for tcp:10.0.0.1:2"},
     {PROXY "OPEN" SSH "SILENT", QV_ERROR_PEER, "no answer for resolver:example.com"},
-    {PROXY "OPEN" NAMES "CLOSED" SSH "SILENT\n", QV_ERROR_PEER, "no answer for tcp:10.0.0.1:22"},
-    {PROXY "OPEN\nreach tcp:10.0.0.1:221 SILENT" NAMES "CLOSED\n", QV_ERROR_PEER, "no answer for tcp:10.0.0.1:22"},
+    {PROXY "OPEN" CANARY "ECONNREFUSED" NAMES "CLOSED" SSH_ALONE "SILENT\n", QV_ERROR_PEER, "no answer for tcp:10.0.0.1:22"},
+    {PROXY "OPEN" CANARY "ECONNREFUSED\nreach tcp:10.0.0.1:221 SILENT" NAMES "CLOSED\n", QV_ERROR_PEER, "no answer for tcp:10.0.0.1:22"},
     {"", QV_ERROR_PEER, "no answer for tcp:10.0.0.1:3128"},
   };
   for (gsize i = 0; i < G_N_ELEMENTS(cases); i++) {
