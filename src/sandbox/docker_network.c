@@ -7,7 +7,8 @@
 #include "base/error.h"
 #include "sandbox/docker_private.h"
 
-#define REMEDY "; quavon-egress-network up makes one that is as it must be (docs/DOCKER.md)"
+#define MISSING "; quavon-egress-network up makes it (docs/DOCKER.md)"
+#define OTHERWISE "; quavon-egress-network down, then up, makes one that is as it must be (docs/DOCKER.md)"
 #define BRIDGE "com.docker.network.bridge."
 
 /* What must hold, as the engine writes it. Nothing here is left to a default of an engine's release. */
@@ -33,10 +34,10 @@ static gboolean is(const json_t *value, const char *wanted)
   return g_strcmp0(json_string_value(value), wanted) == 0;
 }
 
-static gboolean bad(const char *network, const char *means, const char *detail, GError **error)
+static gboolean refuse(const char *network, const char *means, const char *remedy, GError **error)
 {
-  g_set_error(error, QV_ERROR, QV_ERROR_POLICY, "docker: the network %s of QUAVON_SANDBOX_EGRESS_NETWORK cannot be used: %s%s%s%s" REMEDY,
-              network, means, detail != NULL ? " (" : "", detail != NULL ? detail : "", detail != NULL ? ")" : "");
+  g_set_error(error, QV_ERROR, QV_ERROR_POLICY, "docker: the network %s of QUAVON_SANDBOX_EGRESS_NETWORK cannot be used: %s%s",
+              network, means, remedy);
   return FALSE;
 }
 
@@ -46,9 +47,9 @@ static gboolean take_gateway(const char *name, const json_t *json, QvSandboxNetw
   const char *gateway = json_string_value(json_object_get(json_array_get(config, 0), "Gateway"));
   struct in_addr address;
   if (json_array_size(config) != 1)
-    return bad(name, "it has not exactly one range of addresses", NULL, error);
+    return refuse(name, "it has not exactly one range of addresses", OTHERWISE, error);
   if (gateway == NULL || inet_pton(AF_INET, gateway, &address) != 1)
-    return bad(name, "it has no gateway with an IPv4 address", NULL, error);
+    return refuse(name, "it has no gateway with an IPv4 address", OTHERWISE, error);
   inet_ntop(AF_INET, &address, network->gateway, sizeof network->gateway);
   return TRUE;
 }
@@ -75,9 +76,12 @@ static gboolean judge(const char *name, const json_t *json, QvSandboxNetwork *ne
     const json_t *parent = FACTS[i].parent != NULL ? json_object_get(json, FACTS[i].parent) : json;
     if (is(json_object_get(parent, FACTS[i].name), FACTS[i].wanted))
       continue;
-    g_autofree char *detail = g_strdup_printf("%s is not %s", FACTS[i].name, FACTS[i].wanted);
-    return bad(name, FACTS[i].means, detail, error);
+    g_autofree char *means = g_strdup_printf("%s (%s is not %s)", FACTS[i].means, FACTS[i].name, FACTS[i].wanted);
+    return refuse(name, means, OTHERWISE, error);
   }
+  /* The firewall's rules go by this name. */
+  if (!is(json_object_get(json_object_get(json, "Options"), BRIDGE "name"), name))
+    return refuse(name, "its bridge has another name (" BRIDGE "name)", OTHERWISE, error);
   if (!take_gateway(name, json, network, error))
     return FALSE;
   take_peers(json, network);
@@ -96,7 +100,7 @@ gboolean qv_docker_look_network(QvBackend *backend, QvSandboxNetwork *network, G
   if (qv_engine_do(docker->engine, &request, &answer, &problem))
     return judge(docker->egress_network, answer.json, network, error);
   if (g_error_matches(problem, QV_ERROR, QV_ERROR_NOT_FOUND))
-    return bad(docker->egress_network, "the engine does not have it", NULL, error);
+    return refuse(docker->egress_network, "the engine does not have it", MISSING, error);
   g_propagate_error(error, g_steal_pointer(&problem));
   return FALSE;
 }

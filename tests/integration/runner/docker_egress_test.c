@@ -103,7 +103,8 @@ static void expect_refused(const char *words)
 
 /* Each is mended again, so that the next one is the only fault. */
 #define NETWORK(more) "docker network create --internal --subnet 10.89.213.0/24 --gateway 10.89.213.1 " more " quavon-egress"
-#define RULE(rule) "nft insert rule inet quavon_egress input iifname quavon-egress " rule " accept"
+#define TABLE "quavon_egress_quavon_2degress"
+#define RULE(rule) "nft insert rule inet " TABLE " input iifname quavon-egress " rule " accept"
 #define HOST_FIREWALL(policy, rule) \
   "nft 'add table inet host; add chain inet host input { type filter hook input priority 0; policy " policy "; }; " \
   "add rule inet host input iifname quavon-egress " rule "'"
@@ -119,16 +120,19 @@ static const struct {
    "enable_icc is not false"},
   {"masquerade", "docker network rm quavon-egress; " NETWORK("-o com.docker.network.bridge.enable_icc=false"),
    "enable_ip_masquerade is not false"},
+  {"bridge-name", "docker network rm quavon-egress; " NETWORK("-o com.docker.network.bridge.enable_icc=false "
+   "-o com.docker.network.bridge.enable_ip_masquerade=false"), "its bridge has another name (com.docker.network.bridge.name); "
+   "quavon-egress-network down, then up"},
   {"not-internal", "docker network rm quavon-egress; docker network create quavon-egress", "it is not internal"},
-  {"no-rules", "nft delete table inet quavon_egress", "reaches tcp:10.89.213.1:1 (ECONNREFUSED)"},
+  {"no-rules", "nft delete table inet " TABLE, "reaches tcp:10.89.213.1:1 (ECONNREFUSED)"},
   {"one-port", RULE("tcp dport 22"), "reaches tcp:10.89.213.1:22 (ECONNREFUSED)"},
   {"names", RULE("udp dport 53"), "reaches udp:10.89.213.1:53 (ECONNREFUSED)"},
-  {"neighbour-rules", "nft flush chain inet quavon_egress forward; iptables -D FORWARD -i quavon-egress -o quavon-egress -j DROP",
+  {"neighbour-rules", "nft flush chain inet " TABLE " forward; iptables -D FORWARD -i quavon-egress -o quavon-egress -j DROP",
    "reaches tcp:10.89.213.2:1 (ECONNREFUSED)"},
-  {"no-rules-dropping-host", HOST_FIREWALL("drop", "tcp dport 3128 accept") "; nft delete table inet quavon_egress",
+  {"no-rules-dropping-host", HOST_FIREWALL("drop", "tcp dport 3128 accept") "; nft delete table inet " TABLE,
    "is not refused tcp:10.89.213.1:2 (SILENT)"},
   {"another-firewall", HOST_FIREWALL("accept", "drop"), "does not reach the proxy"},
-  {"dropped-before", "nft insert rule inet quavon_egress input iifname quavon-egress drop", "is not refused tcp:10.89.213.1:2 (SILENT)"},
+  {"dropped-before", "nft insert rule inet " TABLE " input iifname quavon-egress drop", "is not refused tcp:10.89.213.1:2 (SILENT)"},
 };
 
 static void test_fault(gconstpointer data)
@@ -168,7 +172,7 @@ static void test_smoke(void)
     if (strstr(out, expected[i]) == NULL)
       g_error("no '%s' in: %s%s", expected[i], out, err);
     if (i == 0)
-      engine_way_inside(way, "nft delete table inet quavon_egress");
+      engine_way_inside(way, "nft delete table inet " TABLE);
   }
   engine_way_relay(way, NULL);
   engine_way_inside(way, NO_HOST_FIREWALL);
