@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """quavon-egress-network with the kernel's nftables and a private engine, in network namespaces of their own: its table is
-nobody else's, what was changed in it is mended, and a network that is there is looked at."""
+nobody else's, what was changed in it is mended, and a network that is there is looked at. And what the Compose installer
+makes of it and removes."""
 
 import os
 import pathlib
@@ -150,6 +151,68 @@ def test_network_that_is_there():
         host.run(TOOL, "up")
         host.run(TOOL, "down")
         assert TABLE not in host.run("nft", "list", "tables")
+
+
+# The installer's functions without its verbs; the unit goes to a folder of the test's.
+COMPOSE = r"""
+. <(sed '/^upgrade=/,$d' "$0")
+dir=$1 keeper_folder=$1
+systemd_runs() { [ -n "$systemd" ]; }
+systemctl() { echo "systemctl $*"; [ "${2-}" != is-enabled ]; }
+"""
+
+
+def compose(host, folder, script):
+    return host.run("bash", "-c", COMPOSE + script, ROOT / "deploy" / "compose" / "quavon", folder, QUAVON_COMPOSE_PROJECT="qvtest")
+
+
+def settings_of(folder):
+    return dict(line.split("=", 1) for line in (folder / ".env").read_text().splitlines())
+
+
+def check_keeper(folder, said):
+    path = folder / "qvtest-compose-egress-network.service"
+    assert said.index(f"- {path}: a unit") < said.index("systemctl daemon-reload") < said.index("systemctl restart"), said
+    text = path.read_text()
+    for setting in ("NETWORK=quavon-egress", "PROXY=10.89.213.1:3128"):
+        assert f'\nEnvironment="QUAVON_SANDBOX_EGRESS_{setting}"\n' in text, text
+    assert '\nEnvironment="QUAVON_SANDBOX_DOCKER_SOCKET=/' in text and f'\nExecStart=/bin/sh "{TOOL}" keep\n' in text, text
+    assert "\nCapabilityBoundingSet=CAP_NET_ADMIN CAP_DAC_READ_SEARCH\n" in text, text
+    assert "Condition" not in text and "EnvironmentFile" not in text and "@sbindir" not in text, text
+    if shutil.which("systemd-analyze") is not None:
+        done = subprocess.run(["systemd-analyze", "verify", "--man=no", path], capture_output=True, text=True, check=False)
+        ours = [line for line in (done.stdout + done.stderr).splitlines() if path.name in line]
+        assert done.returncode == 0 and not ours, (done.stdout, done.stderr)
+    return path
+
+
+def test_compose():
+    with Engine() as host, tempfile.TemporaryDirectory(prefix="qv-test-") as name:
+        folder = pathlib.Path(name)
+        socket = host.environment.pop("QUAVON_SANDBOX_DOCKER_SOCKET")
+        own = f"QUAVON_DOCKER_SOCKET={socket}\nQUAVON_SANDBOX_REGISTRIES=registry.example\n"
+        (folder / ".env").write_text(own)
+        said = compose(host, folder, "systemd='' prepare_registries")
+        assert f"QUAVON_SANDBOX_DOCKER_SOCKET={socket} sh -c '{TOOL} up && exec {TOOL} keep'" in said, said
+        path = check_keeper(folder, compose(host, folder, "systemd=yes prepare_registries"))
+        made = settings_of(folder)
+        assert made["QUAVON_EGRESS_NETWORK_MODE"] == "host" and made["QUAVON_EGRESS_LISTEN"] == "10.89.213.1:3128", made
+        # While registries are listed nothing of it goes, and the services see it.
+        look = "(hide_registries && env | grep ^QUAVON_EGRESS_NETWORK_MODE= || echo seen); remove_registries_unlisted"
+        assert compose(host, folder, "systemd=yes; " + look) == "seen\n" and settings_of(folder) == made
+        # What cannot be removed stays as a whole, its firewall and its keeper too.
+        gone = (folder / ".env").read_text().replace("QUAVON_SANDBOX_REGISTRIES=registry.example\n", "")
+        (folder / ".env").write_text(gone.replace(socket, "/nonexistent"))
+        made = settings_of(folder)
+        said = compose(host, folder, "systemd=yes; " + look)
+        assert said.startswith("QUAVON_EGRESS_NETWORK_MODE=\n") and "could not be removed" in said and "systemctl start" in said, said
+        assert settings_of(folder) == made and path.exists() and TABLE in host.run("nft", "list", "tables")
+        (folder / ".env").write_text(gone)
+        said = compose(host, folder, "systemd=yes; remove_registries")
+        assert said.index(str(path)) < said.index("systemctl stop") < said.index("disable") < said.index("daemon-reload"), said
+        assert (folder / ".env").read_text() == f"QUAVON_DOCKER_SOCKET={socket}\n" and not path.exists()
+        assert "quavon" not in host.run("nft", "list", "tables")
+        assert "quavon" not in host.run("docker", "network", "ls", DOCKER_HOST="unix://" + socket)
 
 
 if __name__ == "__main__":

@@ -42,6 +42,8 @@ share/quavon/images/service/runner.packages
 share/quavon/compose/quavon
 share/quavon/compose/waiting.py
 share/quavon/compose/compose.yaml
+share/quavon/compose/registries.sh
+share/quavon/compose/quavon-egress-network.service.in
 share/bash-completion/completions/quavon
 lib/systemd/system/quavon-sandbox-runner.service
 lib/systemd/system/quavon-sandbox-egress.service
