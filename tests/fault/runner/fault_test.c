@@ -176,6 +176,10 @@ static void strike(Round *round, Fault fault)
   }
 }
 
+/* Of an engine's sandbox any process may be struck. Without one of gVisor's stubs a guest stands still, which only the
+ * job's wall time ends. */
+enum { HUNG_MS = 60000 };
+
 static QvJob *make_job(Round *round)
 {
   static const char *const scripts[] = {"cat hello.txt", "sleep 1; echo slept", "exit 5", "head -c 1500000 /dev/urandom > big",
@@ -184,6 +188,8 @@ static QvJob *make_job(Round *round)
   g_strfreev(job->artefacts);
   job->artefacts = g_strdupv((char *[]){(char *)"big", NULL});
   place_job(job);
+  if (place_has_engine())
+    job->given.wall_ms = HUNG_MS;
   return job;
 }
 
@@ -206,7 +212,8 @@ static void take_payload(World *world, const QvJob *job, const QvResult *result)
 /* What a job may end as under these faults. */
 static void check(World *world, const QvJob *job, const char *sha256)
 {
-  static const char *const fine[] = {"step_failed", "sandbox_lost", "bad_output", "sandbox_failed", "shutdown"};
+  static const char *const fine[] = {"step_failed", "sandbox_lost", "bad_output", "sandbox_failed", "shutdown",
+                                     "wall"};
   g_autofree char *text = NULL;
   QvJobState state = world_wait(world, job->job_id, &text);
   if (state == QV_JOB_FAILED) {

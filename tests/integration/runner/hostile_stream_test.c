@@ -254,7 +254,7 @@ int main(int argc, char **argv)
     g_autofree char *path = g_strconcat("/runner/hostile-stream/replaced-entry/", entries[i].name, NULL);
     g_test_add_data_func(path, &entries[i], test_entry);
   }
-  g_test_add_func("/runner/hostile-stream/unpack-dies", test_unpack_dies);
+  g_test_add_func("/runner/hostile-stream/replaced-entry/unpack-dies", test_unpack_dies);
   g_test_add_func("/runner/hostile-stream/replaced-entry/end", test_entries_end);
   int status = g_test_run();
   if (bad_file != NULL)
