@@ -4,8 +4,10 @@
 
 #include <errno.h>
 #include <glib-unix.h>
+#include <poll.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/io.h"
 
@@ -230,4 +232,16 @@ void qv_channel_flush(QvChannel *channel, void (*done)(gpointer data), gpointer 
   channel->flushed = done;
   channel->flushed_data = data;
   call_flushed(channel);
+}
+
+/* A failure is met again by the loop, which says so. */
+void qv_channel_push(QvChannel *channel, gint ms)
+{
+  gint64 until_ms = qv_clock_mono_ms() + ms;
+  while (!channel->ended && push(channel, NULL) && !g_queue_is_empty(&channel->queue)) {
+    struct pollfd other = {.fd = channel->fd, .events = POLLOUT};
+    gint64 left_ms = until_ms - qv_clock_mono_ms();
+    if (left_ms <= 0 || (poll(&other, 1, (int)left_ms) < 0 && errno != EINTR))
+      return;
+  }
 }

@@ -30,5 +30,9 @@ void qv_channel_send_u32(QvChannel *channel, QvIpcType type, guint32 value);
 /* Bytes queued and not yet written. */
 gsize qv_channel_queued_bytes(const QvChannel *channel);
 
+/* Writes what is queued here and now, for a caller that will not come back to its loop for a while: waits at most MS for the
+ * other side to take it, and what it does not take stays queued. Calls nobody. */
+void qv_channel_push(QvChannel *channel, gint ms);
+
 /* Calls DONE once all that is queued now was written; at once where nothing is. */
 void qv_channel_flush(QvChannel *channel, void (*done)(gpointer data), gpointer data);

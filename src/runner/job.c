@@ -34,6 +34,7 @@
 
 enum {
   DRAIN_MS = 30000,       /* for the unpack process to read what a dead sandbox left in the socket, and to sum up */
+  PUSH_MS = 1000,         /* for the supervisor to take what is queued, before a call that blocks */
   ORPHAN_SECONDS = 90,    /* then a job process without a supervisor dies: the next start sweeps */
 };
 
@@ -181,13 +182,15 @@ static void end_run(Job *job, QvHostEnd end)
   maybe_leave(job);
 }
 
-/* Setup is over and the run goes on: a network that cannot be taken away ends it. */
+/* Setup is over and the run goes on: a network that cannot be taken away ends it. The engine may take its time, or never answer:
+ * the supervisor, which takes the token back, has heard of it before the engine is asked. */
 static void end_setup(Job *job)
 {
   end_egress(job);
   if (!job->networked || job->sandbox == NULL || job->removed)
     return;
   job->networked = FALSE;
+  qv_channel_push(job->supervisor, PUSH_MS);
   g_autoptr(GError) error = NULL;
   if (qv_sandbox_cut_network(job->sandbox, &error))
     return;
@@ -268,9 +271,9 @@ static gboolean on_live(guint32 n, const guint8 *bytes, gsize bytes_n, gpointer 
 static void on_progress(guint32 members, gpointer data)
 {
   Job *job = data;
+  qv_channel_send_u32(job->supervisor, QV_IPC_PROGRESS, members);
   if (members > 0) /* setup.json is the first one */
     end_setup(job);
-  qv_channel_send_u32(job->supervisor, QV_IPC_PROGRESS, members);
 }
 
 static void on_facts(GBytes *facts, gpointer data)

@@ -152,7 +152,8 @@ const char *qv_sandbox_stderr(const QvSandbox *sandbox);
 void qv_sandbox_usage(QvSandbox *sandbox, QvSandboxUsage *usage);
 
 /* Takes a sandbox that was started with an egress_network off it, for good: connections
- * that are open die too. Blocks for at most 10 s. A sandbox without a network: nothing to do. */
+ * that are open die too. Blocks for at most 11 s. A sandbox without a network: nothing to do. FALSE: it may be on it still, and
+ * what runs in it was ended, where this host shows it; qv_sandbox_kill is to follow. */
 gboolean qv_sandbox_cut_network(QvSandbox *sandbox, GError **error);
 
 /* Kills every process at once, then removes cgroups, state and bundle and looks

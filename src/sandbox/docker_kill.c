@@ -19,7 +19,8 @@
 
 #define PAUSE_MIN_US 20000
 #define PAUSE_MAX_US 1000000
-#define CUT_MS 10000u
+#define CUT_MS 10000 /* both calls: the token is being taken back meanwhile */
+#define CUT_END_MS 1000
 #define ASK_MS 10000 /* for one removal, of the time that there is for all tries */
 
 static void pause_longer(gulong *pause_us)
@@ -127,11 +128,11 @@ gboolean qv_docker_kill(QvSandbox *sandbox, GError **error)
 
 /* ---- network */
 
-static gboolean is_off(QvDockerBackend *docker, const char *container, const char *network, GError **error)
+static gboolean is_off(QvDockerBackend *docker, const char *container, gint64 until_ms, GError **error)
 {
   g_auto(QvEngineAnswer) answer = {0};
   g_autofree char *path = g_strdup_printf("/containers/%s/json", container);
-  QvEngineRequest request = {.method = "GET", .path = path, .deadline_ms = CUT_MS};
+  QvEngineRequest request = {.method = "GET", .path = path, .deadline_ms = left_ms(until_ms)};
   if (!qv_engine_do(docker->engine, &request, &answer, error))
     return FALSE;
   const json_t *networks = json_object_get(json_object_get(answer.json, "NetworkSettings"), "Networks");
@@ -141,16 +142,26 @@ static gboolean is_off(QvDockerBackend *docker, const char *container, const cha
   return FALSE;
 }
 
-gboolean qv_docker_cut_network(QvSandbox *sandbox, GError **error)
+/* Asked of the engine, and seen. */
+static gboolean take_off(QvDockerSandbox *s, gint64 until_ms, GError **error)
 {
-  QvDockerSandbox *s = (QvDockerSandbox *)sandbox;
-  QvDockerBackend *docker = (QvDockerBackend *)sandbox->backend;
-  if (s->spec->egress_network == NULL || s->clean || s->container == NULL)
-    return TRUE;
+  QvDockerBackend *docker = (QvDockerBackend *)s->head.backend;
   g_autofree char *name = qv_engine_escape(s->spec->egress_network);
   g_autofree char *path = g_strdup_printf("/networks/%s/disconnect", name);
   g_autofree char *body = g_strdup_printf("{\"Container\":\"%s\",\"Force\":true}", s->container);
-  QvEngineRequest request = {.method = "POST", .path = path, .body = body, .deadline_ms = CUT_MS};
-  return qv_engine_do(docker->engine, &request, NULL, error) &&
-         is_off(docker, s->container, s->spec->egress_network, error);
+  QvEngineRequest request = {.method = "POST", .path = path, .body = body, .deadline_ms = left_ms(until_ms)};
+  return qv_engine_do(docker->engine, &request, NULL, error) && is_off(docker, s->container, until_ms, error);
+}
+
+gboolean qv_docker_cut_network(QvSandbox *sandbox, GError **error)
+{
+  QvDockerSandbox *s = (QvDockerSandbox *)sandbox;
+  gint64 now_ms = qv_clock_mono_ms();
+  if (s->spec->egress_network == NULL || s->clean || s->container == NULL || take_off(s, now_ms + CUT_MS, error))
+    return TRUE;
+  /* A removal would ask the same engine first. */
+  if (s->head.started && !s->has_exit)
+    qv_docker_group_read(&s->group, &s->usage);
+  qv_docker_end_processes(s->container, qv_clock_mono_ms() + CUT_END_MS, NULL);
+  return FALSE;
 }

@@ -159,6 +159,40 @@ static void test_channel(void)
   g_string_free(far.log, TRUE);
 }
 
+/* Without a turn of the loop: what the other side takes is there, what it does not take comes later and in order. */
+static void test_channel_push(void)
+{
+  int pair[2];
+  guint8 header[QV_IPC_HEADER_BYTES], got[QV_IPC_HEADER_BYTES];
+  g_assert_true(qv_fd_socketpair(pair, NULL));
+  End near = {.log = g_string_new(NULL)}, far = {.log = g_string_new(NULL)};
+  QvChannel *b = qv_channel_new(pair[1], QV_IPC_FROM_JOB, on_frame, on_end, &far);
+  qv_channel_push(b, 60000);
+  qv_channel_send(b, QV_IPC_STOP, NULL, 0, NULL);
+  qv_channel_push(b, 60000);
+  g_assert_cmpuint(qv_channel_queued_bytes(b), ==, 0);
+  qv_ipc_header(QV_IPC_STOP, 0, header);
+  g_assert_cmpint(qv_io_read_full(pair[0], got, sizeof got), ==, sizeof got);
+  g_assert_cmpmem(got, sizeof got, header, sizeof header);
+  g_autoptr(GBytes) body = g_bytes_new_take(g_malloc0(1048604), 1048604);
+  guint32 head[2] = {0, 1};
+  qv_channel_send(b, QV_IPC_CHUNK, head, sizeof head, body);
+  qv_channel_push(b, 1);
+  g_assert_cmpuint(qv_channel_queued_bytes(b), >, 0);
+  qv_channel_send(b, QV_IPC_STOP, NULL, 0, NULL);
+  QvChannel *a = qv_channel_new(pair[0], QV_IPC_FROM_SUPERVISOR, on_frame, on_end, &near);
+  while (!g_str_has_suffix(near.log->str, "STOP "))
+    g_main_context_iteration(NULL, TRUE);
+  g_assert_cmpstr(near.log->str, ==, "CHUNK STOP ");
+  qv_channel_free(a);
+  qv_channel_send(b, QV_IPC_STOP, NULL, 0, NULL);
+  qv_channel_push(b, 60000); /* nobody is there: nothing is said, and not waited */
+  run_until(&far.ended);
+  qv_channel_free(b);
+  g_string_free(near.log, TRUE);
+  g_string_free(far.log, TRUE);
+}
+
 static void test_channel_refuses(void)
 {
   int pair[2];
@@ -205,6 +239,7 @@ int main(int argc, char **argv)
   g_test_add_func("/ipc/bad-second", test_bad_second);
   g_test_add_func("/ipc/partial", test_partial);
   g_test_add_func("/channel/two-megabytes", test_channel);
+  g_test_add_func("/channel/push", test_channel_push);
   g_test_add_func("/channel/refuses", test_channel_refuses);
   g_test_add_func("/channel/last-words", test_last_words);
   return g_test_run();
