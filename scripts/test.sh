@@ -39,6 +39,7 @@ shipped=(
   images/existing        # two builds of everything, one digest
   images/build
   guest/cgroup2          # only there
+  format/coverage        # a build of its own, of the release configuration
   deploy/units           # what is installed
   deploy/install
   deploy/deb

@@ -75,9 +75,10 @@ UnpackOutcome unpack_finish(UnpackProcess *process)
     gsize n;
     g_assert_true(qv_ipc_reader_feed(reader, bytes, got, NULL));
     while (qv_ipc_reader_next(reader, &type, &payload, &n)) {
-      if (type == QV_IPC_VERDICT)
-        outcome.verdict = qv_ipc_u32(payload), g_strlcpy(outcome.why, (const char *)payload + 4, MIN(n - 4 + 1, sizeof outcome.why));
-      else if (type == QV_IPC_PAYLOAD)
+      if (type == QV_IPC_VERDICT) {
+        outcome.verdict = qv_ipc_u32(payload);
+        memcpy(outcome.why, payload + 4, MIN(n - 4, sizeof outcome.why - 1)); /* zeroed: ends in NUL */
+      } else if (type == QV_IPC_PAYLOAD)
         outcome.payload_bytes += n;
       else if (type == QV_IPC_PROGRESS)
         outcome.progress++, outcome.progress_last = qv_ipc_u32(payload);
