@@ -71,16 +71,6 @@ static World *world;
 static EngineWay *way;
 static FakeProxy *proxy;
 
-#define AWAIT(condition) \
-  do { \
-    gint64 end_ = qv_clock_mono_ms() + WORLD_DEADLINE_MS; \
-    while (!(condition)) { \
-      if (qv_clock_mono_ms() > end_) \
-        g_error("%s:%d: waited in vain for: %s", __FILE__, __LINE__, #condition); \
-      g_usleep(10000); \
-    } \
-  } while (0)
-
 static void start(void)
 {
   const char *extra[] = {REGISTRIES, NULL};

@@ -106,16 +106,6 @@ static guint notes_n(void)
   return n;
 }
 
-#define AWAIT(condition) \
-  do { \
-    gint64 end_ = qv_clock_mono_ms() + WORLD_DEADLINE_MS; \
-    while (!(condition)) { \
-      if (qv_clock_mono_ms() > end_) \
-        g_error("%s:%d: waited in vain for: %s", __FILE__, __LINE__, #condition); \
-      g_usleep(10000); \
-    } \
-  } while (0)
-
 static void expect_nothing_left(void)
 {
   g_autofree char *key = token_key();

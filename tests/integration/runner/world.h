@@ -8,6 +8,7 @@
 
 #include <glib.h>
 
+#include "base/clock.h"
 #include "protocol/health.h"
 #include "protocol/job.h"
 #include "protocol/result.h"
@@ -37,6 +38,18 @@ typedef struct {
 } World;
 
 enum { WORLD_DEADLINE_MS = 180000 };
+
+/* Looks again until CONDITION holds; the test fails where it does not in time. Turns no main loop. */
+#define AWAIT(condition) \
+  do { \
+    gint64 end_ = qv_clock_mono_ms() + WORLD_DEADLINE_MS; \
+    while (!(condition)) { \
+      if (qv_clock_mono_ms() > end_) \
+        g_error("%s:%d: waited in vain for: %s", __FILE__, __LINE__, #condition); \
+      g_usleep(10000); \
+    } \
+  } while (0)
+
 #define WORLD_PREFIX "quavon-sandbox"
 /* Of a runner whose death is to be noticed soon. */
 enum { WORLD_LOCK_MS = 5000, WORLD_STALLED_MS = 5000 };
