@@ -93,6 +93,14 @@ def summary_sees_failures(work):
     assert (code, last) == (1, "1 passed, 1 failed, 0 skipped")
 
 
+def summary_tells_why(work):
+    long = "# " + "y" * 3000 + " the end"
+    _, _, text = summary(work, a_json=meson_log(("x", "FAIL", f"1..3\nok 1 /a\nnot ok 2 /b\n# the reason\n{long}\nok 3 /c\n# later\n"),
+                                                ("z", "ERROR", "1..2\nok 1 /a\nit crashed\n")))
+    assert "| # the reason" in text and "y the end" in text and "| it crashed" in text and "later" not in text, text
+    assert max(map(len, text.splitlines())) < 1300
+
+
 def summary_refuses_nothing(work):
     code, last, _ = summary(work, a_json=meson_log(("x", "SKIP", "1..0 # SKIP no gVisor\n")))
     assert (code, last) == (1, "0 passed, 0 failed, 1 skipped"), last
@@ -146,7 +154,7 @@ def left_control_groups_are_found(work):
     return None
 
 
-TESTS = [mirror_reads_lists, mirror_reads_deb822, mirror_says_when_there_is_none, summary_counts, summary_sees_failures,
+TESTS = [mirror_reads_lists, mirror_reads_deb822, mirror_says_when_there_is_none, summary_counts, summary_sees_failures, summary_tells_why,
          summary_refuses_nothing, leftovers_are_found, left_control_groups_are_found]
 
 

@@ -3,8 +3,8 @@
 """summary.py FILE...: counts what ran.
 
 A FILE is a log of meson (.json, one object a line) or TAP (.tap). A TAP program counts by its cases, another
-one as a case. Prints the skipped cases with their reasons, the failed ones, the slowest programs, and as the last
-line `N passed, N failed, N skipped`. Exit 1 when one failed or none passed.
+one as a case. Prints the skipped cases with their reasons, the slowest programs, the failed cases, what these said last, and as
+the last line `N passed, N failed, N skipped`. Exit 1 when one failed or none passed.
 """
 
 import json
@@ -16,6 +16,8 @@ CASE = re.compile(r"^(not )?ok\b\s*(\d+)?\s*-?\s*(.*)$")
 SKIP = re.compile(r"#\s*skip\b[:\s]*(.*)$", re.IGNORECASE)
 PLAN = re.compile(r"^1\.\.(\d+)(?:\s*#\s*skip\b[:\s]*(.*))?\s*$", re.IGNORECASE)
 MESON_GOOD = ("OK", "EXPECTEDFAIL")
+# What is repeated of failed programs: so many of them, so many lines of each, so much of a line's begin and end.
+TOLD, LINES, HEAD, TAIL = 6, 14, 200, 1000
 
 
 class Count:
@@ -24,6 +26,7 @@ class Count:
         self.failed = []
         self.skipped = []
         self.durations = []
+        self.told = []
 
     def tap(self, lane, program, text):
         """Counts the cases of TAP; returns how many there were and how many were planned."""
@@ -65,6 +68,25 @@ class Count:
             self.passed += 1
         elif plan is not None and seen != plan:
             self.failed.append((lane, name, f"{seen} of {plan} cases"))
+        if len(self.failed) > failed_before:
+            self.told.append((lane, name, output, test.get("stderr", "")))
+
+    @staticmethod
+    def telling(text):
+        """What stands behind the first case that failed up to the next, or else the last lines."""
+        lines = text.rstrip().splitlines()
+        first = next((i for i, line in enumerate(lines) if line.startswith("not ok")), None)
+        if first is None:
+            return lines[-LINES:]
+        end = next((i for i in range(first + 1, len(lines)) if CASE.match(lines[i])), len(lines))
+        return [lines[first]] + lines[first + 1:end][-LINES:]
+
+    def tell(self):
+        """What the failed programs said: who reads the end of a long log need not look for it."""
+        for lane, name, output, errors in self.told[:TOLD]:
+            print(f"\n{lane} {name} said:")
+            for line in self.telling(output) + self.telling(errors):
+                print("  | " + (line if len(line) <= HEAD + TAIL else f"{line[:HEAD]} … {line[-TAIL:]}"))
 
 
 def table(title, rows):
@@ -89,6 +111,7 @@ def main(paths):
     slow = sorted(count.durations, reverse=True)[:12]
     table("slowest", [(f"{seconds:7.1f} s", lane, name) for seconds, lane, name in slow])
     table("failed", sorted(count.failed))
+    count.tell()
     print(f"\n{count.passed} passed, {len(count.failed)} failed, {len(count.skipped)} skipped")
     return 1 if count.failed or count.passed == 0 else 0
 
