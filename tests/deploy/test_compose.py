@@ -77,6 +77,10 @@ class Engine:
     def docker(self, *words):
         return self.run("docker", *words)
 
+    def services(self, *words):
+        """The stack's own containers: one of a sandbox may be there a moment longer than its job's answer."""
+        return self.docker("ps", "--filter", "label=com.docker.compose.project=qvtest", *words).splitlines()
+
 
 def wait_for(what, condition):
     until = time.monotonic() + 120
@@ -150,9 +154,9 @@ def check_install(engine, folder):
     assert runtimes(engine)["runsc-offline"]["runtimeArgs"] == ["--platform=systrap", "--network=none"]
     known = engine.docker("images", "--no-trunc", "--quiet").split()
     assert [image["digest"] in known for image in lock_of(folder)] == [True]
-    running = engine.docker("ps", "--format", "{{.Names}} {{.Status}}").splitlines()
+    running = engine.services("--format", "{{.Names}} {{.Status}}")
     assert len(running) == 3 and all("(healthy)" in line for line in running), running
-    for name in engine.docker("ps", "--quiet").split():
+    for name in engine.services("--quiet"):
         config = json.loads(engine.docker("inspect", name))[0]
         assert config["Config"]["User"] == "65532:65532" and config["HostConfig"]["ReadonlyRootfs"]
         assert config["HostConfig"]["CapDrop"] == ["ALL"] and config["HostConfig"]["NetworkMode"] == "none"
@@ -176,18 +180,18 @@ def check_job(engine, folder):
 
 def check_again(engine, folder):
     """Another run changes nothing that is right, even with jobs that wait."""
-    before, images, running = secrets_of(folder), lock_of(folder), engine.docker("ps", "--quiet", "--no-trunc")
+    before, images, running = secrets_of(folder), lock_of(folder), engine.services("--quiet", "--no-trunc")
     said = engine.run(INSTALLER, "install", "--dir", folder, status=1)
     assert "--yes" in said, said
     said = engine.run(INSTALLER, "install", "--dry-run", "--dir", folder)
     for word in ("secret", "image", ".env", "runtime"):
         assert word not in said, said
-    assert (secrets_of(folder), lock_of(folder), engine.docker("ps", "--quiet", "--no-trunc")) == (before, images, running)
+    assert (secrets_of(folder), lock_of(folder), engine.services("--quiet", "--no-trunc")) == (before, images, running)
 
 
 def check_upgrade(engine, folder):
     """Two jobs wait while the image becomes another one. They are named, and run in the one before; a new one in the new."""
-    before, images, running = secrets_of(folder), lock_of(folder), engine.docker("ps", "--quiet", "--no-trunc")
+    before, images, running = secrets_of(folder), lock_of(folder), engine.services("--quiet", "--no-trunc")
     words = ("run", "--repo", engine.folder / "repo", "--memory", "256M")
     script = ("--", "sh", "-c", "cat /release hello.txt || exit 3")
     quavon(engine, "pool", "pause")
@@ -201,7 +205,7 @@ def check_upgrade(engine, folder):
     assert said.rstrip().endswith(" 0 failures") and "new secret" not in said, said
     assert [image["digest"] for image in lock_of(folder)][1:] == [images[0]["digest"]], lock_of(folder)
     # The same programs are the same service images: nothing is started anew.
-    assert (secrets_of(folder), engine.docker("ps", "--quiet", "--no-trunc")) == (before, running)
+    assert (secrets_of(folder), engine.services("--quiet", "--no-trunc")) == (before, running)
     quavon(engine, "pool", "resume")
     for job in waiting:
         assert "No such file" in engine.run(INSTALLER, "wait", job, status=3)
