@@ -24,12 +24,10 @@ typedef struct {
  * that are unknown, values that are not of the accepted form, a variable set twice as NAME and
  * NAME_FILE, and a secret's file that others may read are QV_ERROR_POLICY; the text
  * names the variable, the problem and the accepted form. An empty value counts as not set.
- * Exit status for a program that meets it: QV_EXIT_CONFIG. */
+ * Exit status for a program that meets it: QV_EXIT_CONFIG (exit.h). */
 QvConfig *qv_config_load(const char *const *environment, GError **error);
 void qv_config_free(QvConfig *config);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvConfig, qv_config_free)
-
-enum { QV_EXIT_CONFIG = 78 };
 
 /* The images lock by name: images_file, below images in the state folder where it is
  * relative. Free with g_free. */

@@ -4,10 +4,12 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/exit.h"
 #include "egress/service.h"
 #include "egress/settings.h"
+#include "queue/ask.h"
 
-enum { EXIT_FAILED = 1, VALKEY_MS = 10000 };
+enum { VALKEY_MS = 10000 };
 
 static gboolean say(const char *verdict, const char *what, const char *found)
 {
@@ -18,28 +20,6 @@ static gboolean say(const char *verdict, const char *what, const char *found)
 static gboolean bad(const char *what, const GError *error)
 {
   return say("fail", what, error->message);
-}
-
-typedef struct {
-  gboolean done;
-  GError *error;
-} Answer;
-
-static void on_answer(const QvReply *reply, const GError *error, gpointer user)
-{
-  Answer *answer = user;
-  answer->done = TRUE;
-  answer->error = error != NULL ? g_error_copy(error) : NULL;
-}
-
-/* NULL where it is answered. */
-static GError *try_get(QvConn *conn, const char *key)
-{
-  Answer answer = {0};
-  qv_conn_sendl(conn, QV_SEND_ONCE, VALKEY_MS, on_answer, &answer, "GET", key, NULL);
-  while (!answer.done)
-    g_main_context_iteration(NULL, TRUE);
-  return answer.error;
 }
 
 static gboolean check_valkey(const QvConfig *config)
@@ -53,11 +33,11 @@ static gboolean check_valkey(const QvConfig *config)
   g_autofree char *foreign = g_strconcat(prefix, ":sandbox:meta", NULL);
   g_autoptr(QvConn) conn = qv_conn_new(address, NULL);
   qv_conn_set_fail_fast(conn, TRUE);
-  if ((error = try_get(conn, own)) != NULL)
+  if (!qv_conn_ask(conn, VALKEY_MS, &error, "GET", own, NULL))
     return bad("valkey", error);
   say("ok", "valkey", qv_address_display(address));
-  g_autoptr(GError) denied = try_get(conn, foreign);
-  if (g_error_matches(denied, QV_ERROR, QV_ERROR_AUTH))
+  g_autoptr(GError) denied = NULL;
+  if (!qv_conn_ask(conn, VALKEY_MS, &denied, "GET", foreign, NULL) && g_error_matches(denied, QV_ERROR, QV_ERROR_AUTH))
     return say("ok", "acl", "other keys of the pool cannot be read");
   return say("warn", "acl", "this user reads more than the tokens: use the user `egress` of the ACL file");
 }
@@ -100,5 +80,5 @@ int qv_egress_check(const QvConfig *config)
   fine &= check_listen(config);
   fine &= check_limits(config);
   fine &= check_valkey(config);
-  return fine ? 0 : EXIT_FAILED;
+  return fine ? 0 : QV_EXIT_FAILED;
 }

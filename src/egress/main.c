@@ -4,11 +4,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/exit.h"
 #include "base/log.h"
 #include "egress/resolver.h"
 #include "egress/service.h"
-
-enum { EXIT_USAGE = 64 };
 
 /* Only this program calls itself by it. */
 static const char resolver_role[] = "--role=resolver";
@@ -48,7 +47,7 @@ int main(int argc, char **argv)
   }
   if (argc > 2 || (*option != '\0' && strcmp(option, "--check") != 0)) {
     fprintf(stderr, "quavon-sandbox-egress: unknown argument %s; see --help\n", argc > 2 ? argv[2] : option);
-    return EXIT_USAGE;
+    return QV_EXIT_USAGE;
   }
   g_autoptr(GError) error = NULL;
   g_autoptr(QvConfig) config = qv_config_load((const char *const *)environ, &error);

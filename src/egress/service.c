@@ -6,10 +6,11 @@
 #include <signal.h>
 
 #include "base/error.h"
+#include "base/exit.h"
 #include "base/log.h"
 #include "egress/settings.h"
 
-enum { EXIT_FAILED = 1, DRAIN_LOOK_MS = 100, LAST_WORDS_MS = 3000 };
+enum { DRAIN_LOOK_MS = 100, LAST_WORDS_MS = 3000 };
 
 typedef struct {
   const QvConfig *config;
@@ -112,7 +113,7 @@ int qv_egress_serve(const QvConfig *config, const char *role)
   service.proxy = open_proxy(config, role, &error);
   if (service.proxy == NULL) {
     qv_log(QV_LOG_ERROR, "cannot start", "error", error->message, NULL);
-    return g_error_matches(error, QV_ERROR, QV_ERROR_SYSTEM) ? EXIT_FAILED : QV_EXIT_CONFIG;
+    return g_error_matches(error, QV_ERROR, QV_ERROR_SYSTEM) ? QV_EXIT_FAILED : QV_EXIT_CONFIG;
   }
   service.loop = g_main_loop_new(NULL, FALSE);
   const guint sources[] = {g_unix_signal_add(SIGTERM, on_stop, &service), g_unix_signal_add(SIGINT, on_stop, &service),

@@ -6,13 +6,14 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "queue/conn.h"
+#include "base/exit.h"
+#include "queue/ask.h"
 #include "runner/egress.h"
 #include "runner/egress_trial.h"
 #include "runner/settings.h"
 #include "sandbox/backend.h"
 
-enum { VALKEY_MS = 10000, EXIT_FAILED = 1, EXIT_NOT_ROOT = 77 };
+enum { VALKEY_MS = 10000 };
 
 static void ok(const char *what, const char *found)
 {
@@ -50,18 +51,6 @@ static gboolean check_images(const QvConfig *config, QvTrialImages *trial)
   return TRUE;
 }
 
-typedef struct {
-  gboolean done;
-  GError *error;
-} Ping;
-
-static void on_pong(const QvReply *reply, const GError *error, gpointer user)
-{
-  Ping *ping = user;
-  ping->done = TRUE;
-  ping->error = error != NULL ? g_error_copy(error) : NULL;
-}
-
 static gboolean check_valkey(const QvConfig *config)
 {
   g_autoptr(GError) error = NULL;
@@ -70,18 +59,12 @@ static gboolean check_valkey(const QvConfig *config)
     return bad("valkey", error);
   g_autoptr(QvConn) conn = qv_conn_new(address, NULL);
   qv_conn_set_fail_fast(conn, TRUE);
-  Ping ping = {0};
-  qv_conn_sendl(conn, QV_SEND_ONCE, VALKEY_MS, on_pong, &ping, "PING", NULL);
-  while (!ping.done)
-    g_main_context_iteration(NULL, TRUE);
-  if (ping.error == NULL) {
+  if (qv_conn_ask(conn, VALKEY_MS, &error, "PING", NULL)) {
     ok("valkey", qv_address_display(address));
     return TRUE;
   }
-  g_prefix_error(&ping.error, "%s: ", qv_address_display(address));
-  bad("valkey", ping.error);
-  g_error_free(ping.error);
-  return FALSE;
+  g_prefix_error(&error, "%s: ", qv_address_display(address));
+  return bad("valkey", error);
 }
 
 static gboolean check_memory(const QvConfig *config)
@@ -153,7 +136,7 @@ static gboolean need_root(const QvConfig *config)
 int qv_check_main(const QvConfig *config)
 {
   if (!need_root(config))
-    return EXIT_NOT_ROOT;
+    return QV_EXIT_NOT_ROOT;
   QvTrialImages trial = {0};
   ok("configuration", config->pool);
   gboolean fine = check_keys(config);
@@ -162,13 +145,13 @@ int qv_check_main(const QvConfig *config)
   fine &= check_valkey(config);
   fine &= check_registries(config) && check_backend(config, &trial);
   qv_trial_images_clear(&trial);
-  return fine ? 0 : EXIT_FAILED;
+  return fine ? 0 : QV_EXIT_FAILED;
 }
 
 int qv_check_sweep_main(const QvConfig *config)
 {
   if (!need_root(config))
-    return EXIT_NOT_ROOT;
+    return QV_EXIT_NOT_ROOT;
   g_autoptr(GError) error = NULL;
   QvPlace place = {0};
   g_autoptr(QvBackend) backend = NULL;
@@ -178,7 +161,7 @@ int qv_check_sweep_main(const QvConfig *config)
   QvSweepReport report = {0};
   if (backend == NULL || !qv_backend_sweep(backend, NULL, &report, &error)) {
     fprintf(stderr, "quavon-sandbox-runner: %s\n", error->message);
-    return EXIT_FAILED;
+    return QV_EXIT_FAILED;
   }
   printf("removed %u sandboxes; %u are in use\n", report.removed, report.busy);
   return 0;

@@ -7,6 +7,7 @@
 
 #include "base/config.h"
 #include "base/error.h"
+#include "base/exit.h"
 #include "base/log.h"
 #include "runner/check.h"
 #include "runner/job.h"
@@ -16,8 +17,6 @@
 #include "runner/supervisor.h"
 #include "runner/sweep.h"
 #include "runner/unpack.h"
-
-enum { EXIT_USAGE = 64 };
 
 static int help(void)
 {
@@ -56,7 +55,7 @@ static int run_role(QvRole role, int argc, char **argv)
   case QV_ROLE_NONE:
     break;
   }
-  return EXIT_USAGE;
+  return QV_EXIT_USAGE;
 }
 
 int main(int argc, char **argv)
@@ -75,7 +74,7 @@ int main(int argc, char **argv)
   }
   if (argc > 2 || !known) {
     fprintf(stderr, "quavon-sandbox-runner: unknown argument %s; see --help\n", argc > 2 ? argv[2] : option);
-    return EXIT_USAGE;
+    return QV_EXIT_USAGE;
   }
   g_autoptr(GError) error = NULL;
   g_autoptr(QvConfig) config = qv_config_load((const char *const *)environ, &error);

@@ -9,6 +9,7 @@
 
 #include "base/config.h"
 #include "base/error.h"
+#include "base/exit.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "runner/egress.h"
@@ -18,7 +19,7 @@
 #include "runner/spawn.h"
 #include "sandbox/probe_judge.h"
 
-enum { EXIT_FAILED = 1, EXIT_NOT_ROOT = 77, CPU_SLACK_MS = 250, HOG_MILLI_CPUS = 500 };
+enum { CPU_SLACK_MS = 250, HOG_MILLI_CPUS = 500 };
 
 static const QvSmokePlan facts_plan = {.arguments = {"facts"},
                                        .steps_n = 1,
@@ -194,7 +195,7 @@ int qv_smoke_main(const char *text)
   QvSmokeOrder order = {0};
   if (text == NULL || !qv_smoke_order_parse(text, &order, &error)) {
     qv_log(QV_LOG_ERROR, "no order for the smoke test", "error", error != NULL ? error->message : NULL, NULL);
-    return EXIT_FAILED;
+    return QV_EXIT_FAILED;
   }
   g_autoptr(QvProbeJudge) judge = run_all(&order, &error);
   gboolean fine = FALSE;
@@ -205,7 +206,7 @@ int qv_smoke_main(const char *text)
   if (!fine)
     qv_log(QV_LOG_ERROR, "the smoke test cannot run", "error", error->message, NULL);
   qv_smoke_order_clear(&order);
-  return fine ? 0 : EXIT_FAILED;
+  return fine ? 0 : QV_EXIT_FAILED;
 }
 
 /* ---- for a person */
@@ -222,7 +223,7 @@ static int print_rows(const char *backend, const QvProbeJudge *judge)
     printf(fine ? "\n" : ", expected %s\n", row.expected);
   }
   printf("%u of %u probes passed on %s\n", n - failed, n, backend);
-  return failed == 0 ? 0 : EXIT_FAILED;
+  return failed == 0 ? 0 : QV_EXIT_FAILED;
 }
 
 /* As --check and the runner have it: what they refuse is not to pass here. */
@@ -237,7 +238,7 @@ int qv_smoke_print_main(const QvConfig *config)
 {
   if (geteuid() != 0) {
     fprintf(stderr, "quavon-sandbox-runner: sandboxes need root: run it with sudo\n");
-    return EXIT_NOT_ROOT;
+    return QV_EXIT_NOT_ROOT;
   }
   g_autoptr(GError) error = NULL;
   if (!check_egress(config, &error)) {
@@ -250,7 +251,7 @@ int qv_smoke_print_main(const QvConfig *config)
   g_autoptr(QvProbeJudge) judge = NULL;
   if (images != NULL && qv_settings_place(config, &order.place, &error))
     judge = run_all(&order, &error);
-  int status = EXIT_FAILED;
+  int status = QV_EXIT_FAILED;
   if (judge == NULL)
     fprintf(stderr, "quavon-sandbox-runner: %s\n", error->message);
   else

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/exit.h"
 #include "base/log.h"
 #include "queue/stores.h"
 #include "runner/admitted.h"
@@ -35,7 +36,6 @@ enum {
   LOCK_WAIT_MS = 100000,  /* job processes of a runner that was killed clean up, or die after 90 s */
   ABANDON_MS = 45000,     /* after `shutdown` was answered: a kill may take 30 s */
   QUIET_MS = 30000,       /* between two lines that say the same of Valkey */
-  EXIT_NOT_ROOT = 77,
 };
 
 void qv_supervisor_policy(const QvSupervisor *supervisor, QvAdmissionPolicy *policy)
@@ -326,7 +326,7 @@ static void on_first_sweep(const QvSweepEnd *end, gpointer data)
 static int fail_config(const GError *error)
 {
   qv_log(QV_LOG_ERROR, "cannot start", "error", error->message, NULL);
-  return error->code == QV_ERROR_TIMEOUT ? EXIT_FAILED : QV_EXIT_CONFIG;
+  return error->code == QV_ERROR_TIMEOUT ? QV_EXIT_FAILED : QV_EXIT_CONFIG;
 }
 
 static gboolean prepare(Supervisor *self, QvTrialImages *trial, GError **error)
@@ -402,7 +402,7 @@ int qv_supervisor_main(const QvConfig *config)
   qv_role_enter(FALSE);
   if (geteuid() != 0 && qv_backend_takes_rootfs(config->backend)) {
     qv_logf(QV_LOG_ERROR, "the runner makes cgroups and namespaces: start it as root");
-    return EXIT_NOT_ROOT;
+    return QV_EXIT_NOT_ROOT;
   }
   Supervisor self = {.shared = {.config = config, .lock_fd = -1, .released = maybe_leave, .busy = qv_supervisor_touch, .problem = add_problem},
                      .started_at = qv_clock_unix_ms()};

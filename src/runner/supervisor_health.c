@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/exit.h"
 #include "base/log.h"
 #include "runner/pulse.h"
 #include "runner/settings.h"
@@ -111,7 +112,7 @@ static void give_up(Supervisor *self, char **failed)
 {
   g_autofree char *names = g_strjoinv(", ", failed);
   qv_log(QV_LOG_ERROR, "the smoke test did not pass: no job is run here", "failed", names, NULL);
-  self->status = EXIT_FAILED;
+  self->status = QV_EXIT_FAILED;
   g_main_loop_quit(self->loop);
 }
 

@@ -10,8 +10,6 @@
 #include "runner/smoke_watch.h"
 #include "runner/supervisor.h"
 
-enum { EXIT_FAILED = 1 };
-
 typedef struct {
   QvSupervisor shared; /* first: the callbacks of job_run.c get this */
   GMainLoop *loop;

@@ -2,8 +2,8 @@
 /* Owns the sweeper. */
 #include "runner/sweep.h"
 
-#include "base/config.h"
 #include "base/error.h"
+#include "base/exit.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "runner/egress.h"

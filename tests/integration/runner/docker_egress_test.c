@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/config.h"
 #include "base/error.h"
+#include "base/exit.h"
 #include "base/random.h"
 #include "engine_way.h"
 #include "fake_proxy.h"
