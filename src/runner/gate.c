@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
+#include "base/exit.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "runner/sweep.h"
@@ -31,6 +32,7 @@ struct QvGate {
   guint again;   /* timer of the next sweep */
   gboolean sweeping;
   gboolean has_engine; /* its containers outlive us and it: swept every minute, and when it comes back */
+  gboolean unfit;      /* it answers, and is not any more what the backend needs */
   gboolean watching;   /* a process waits for its loss */
   gint64 watched_at;   /* since when, monotonic us */
   guint64 mark;  /* what the running sweep can speak for */
@@ -78,6 +80,11 @@ void qv_gate_free(QvGate *gate)
   g_free(gate);
 }
 
+gboolean qv_gate_fits(const QvGate *gate)
+{
+  return !gate->unfit;
+}
+
 QvProblems *qv_gate_problems(const QvGate *gate)
 {
   return gate->problems;
@@ -107,17 +114,21 @@ static void on_watched(const QvSweepEnd *end, gpointer data)
   gate->again = g_timeout_add(lasted ? 0 : ENGINE_AGAIN_MS, on_again, gate);
 }
 
-/* The sweeper could talk to the engine, or it could not. */
-static void judge_engine(QvGate *gate, gboolean usable)
+/* The sweeper could talk to the engine, or it could not; or it would not, since a runtime was registered otherwise or the engine
+ * was replaced. */
+static void judge_engine(QvGate *gate, int status)
 {
   if (!gate->has_engine)
     return;
-  if (!usable) {
+  if (status != QV_SWEEP_CLEAN && status != QV_SWEEP_LEFT) {
+    gate->unfit = gate->unfit || status == QV_EXIT_CONFIG;
     if (!qv_problems_any(gate->problems, QV_PROBLEM_ENGINE))
       qv_log(QV_LOG_ERROR, "problem: the engine cannot be used; no jobs are fetched until it can", NULL);
-    qv_problems_set(gate->problems, QV_PROBLEM_ENGINE, ENGINE_ID, "the engine cannot be used");
+    qv_problems_set(gate->problems, QV_PROBLEM_ENGINE, ENGINE_ID,
+                    gate->unfit ? "the engine is not what the backend needs" : "the engine cannot be used");
     return;
   }
+  gate->unfit = FALSE;
   qv_problems_clear(gate->problems, QV_PROBLEM_ENGINE, ENGINE_ID);
   if (!gate->watching) {
     gate->watching = TRUE;
@@ -134,7 +145,7 @@ static void on_swept(const QvSweepEnd *end, gpointer data)
     return;
   /* What was told while it ran is left for the next one. */
   gboolean was_open = gate->open;
-  judge_engine(gate, end->status == QV_SWEEP_CLEAN || end->status == QV_SWEEP_LEFT);
+  judge_engine(gate, end->status);
   if (end->status != QV_SWEEP_CLEAN || !qv_problems_clear_until(gate->problems, QV_PROBLEM_SWEEP, gate->mark))
     plan_sweep(gate);
   else if (gate->open && !was_open)
@@ -157,7 +168,7 @@ void qv_gate_attach(QvGate *gate, QvWorker *worker)
 {
   gate->worker = worker;
   apply(gate);
-  judge_engine(gate, TRUE);
+  judge_engine(gate, QV_SWEEP_CLEAN);
   if (gate->has_engine)
     plan_sweep(gate);
 }

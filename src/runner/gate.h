@@ -21,6 +21,9 @@ void qv_gate_attach(QvGate *gate, QvWorker *worker);
 /* The list itself, for whoever has a problem to tell; the gate follows. */
 QvProblems *qv_gate_problems(const QvGate *gate);
 
+/* FALSE: what was found out about the backend at the start does not hold any more. */
+gboolean qv_gate_fits(const QvGate *gate);
+
 /* What is left of sandbox TEXT. */
 void qv_gate_leftover(QvGate *gate, const char *text);
 /* Somebody may have removed what was in the way: sweep now, where one is due. */

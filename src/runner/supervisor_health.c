@@ -49,7 +49,7 @@ static QvHealth *describe(gpointer user)
 {
   Supervisor *self = user;
   const QvConfig *config = self->shared.config;
-  const QvBackendFacts *facts = self->facts;
+  const QvBackendFacts *facts = qv_gate_fits(self->gate) ? self->facts : NULL;
   QvHealth *health = qv_health_new();
   health->runner_id = g_strdup(self->shared.place.runner_id);
   health->pool = g_strdup(config->pool);

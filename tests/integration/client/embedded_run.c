@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <glib/gstdio.h>
+#include <pty.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -416,4 +417,70 @@ void run_expect_nothing_left(const Run *run)
       return;
   }
   g_error("left behind:\n%s", found);
+}
+
+void run_says(char *text, const char *part)
+{
+  g_autofree char *owned = text;
+  if (strstr(owned, part) == NULL)
+    g_error("no \"%s\" in:\n%s", part, owned);
+}
+
+/* Until nobody has the other side open. */
+static gpointer read_terminal(gpointer data)
+{
+  GString *text = g_string_new(NULL);
+  char buffer[1024];
+  for (ssize_t n; (n = read(GPOINTER_TO_INT(data), buffer, sizeof buffer)) > 0;)
+    g_string_append_len(text, buffer, n);
+  return g_string_free(text, FALSE);
+}
+
+char *run_on_terminal(Run *run, gboolean out, int status, const char *const *words)
+{
+  int ours = -1, theirs = -1;
+  char name[64];
+  g_assert_cmpint(openpty(&ours, &theirs, NULL, NULL, NULL), ==, 0);
+  g_assert_cmpint(ttyname_r(theirs, name, sizeof name), ==, 0);
+  run->terminal = name;
+  run->terminal_out = out;
+  run_setenv(run, "TERM", "xterm");
+  GThread *reader = g_thread_new("terminal", read_terminal, GINT_TO_POINTER(ours));
+  int is = run_all_verb(run, words);
+  close(theirs);
+  char *text = g_thread_join(reader);
+  close(ours);
+  run->terminal = NULL;
+  run->terminal_out = FALSE;
+  if (is != status)
+    g_error("`quavon %s` ended with %d, not %d; it said:\n%s", words[0], is, status, text);
+  return text;
+}
+
+/* A shell with its libraries, packed as `docker save` does. */
+static const char make_tiny[] =
+  "mkdir -p tree/bin tree/etc work\n"
+  "for program in /bin/sh /usr/bin/id /usr/bin/env; do\n"
+  "  cp -L $program tree/bin/\n"
+  "  ldd $program | grep -o '/[^ ]*' | while read -r library; do\n"
+  "    mkdir -p \"tree$(dirname $library)\"; cp -L $library tree$library\n"
+  "  done\n"
+  "done\n"
+  "tar -C tree -cf work/layer.tar .\n"
+  "case $(uname -m) in x86_64) a=amd64 ;; *) a=arm64 ;; esac\n"
+  "printf '{\"architecture\":\"%s\",\"os\":\"linux\",\"config\":{\"Env\":[\"PATH=/bin\",\"GREETING=hello there\"],"
+  "\"Entrypoint\":[\"/bin/sh\"],\"User\":\"root\"},\"rootfs\":{\"type\":\"layers\",\"diff_ids\":[\"sha256:%s\"]}}'"
+  "  $a $(sha256sum work/layer.tar | cut -c 1-64) >work/config.json\n"
+  "printf '[{\"Config\":\"config.json\",\"RepoTags\":[\"tiny:latest\"],\"Layers\":[\"layer.tar\"]}]' >work/manifest.json\n"
+  "tar -C work -cf tiny.tar config.json layer.tar manifest.json\n"
+  "sha256sum work/config.json | cut -c 1-64 | tr -d '\\n' >hex\n"
+  "rm -r tree work\n";
+
+char *run_foreign_image(const Run *run)
+{
+  tree_run(run->dir, "sh", "-euc", make_tiny, NULL);
+  g_autofree char *hex = NULL;
+  g_autofree char *hex_file = tree_path(run->dir, "hex");
+  g_assert_true(g_file_get_contents(hex_file, &hex, NULL, NULL));
+  return g_strdup_printf("%s/tiny.tar@sha256:%s", run->dir, hex);
 }

@@ -39,6 +39,8 @@ int run_all(Run *run, const char *const *words);
 int run_all_verb(Run *run, const char *const *words);
 /* With another verb: it must end with STATUS. */
 void run_expect(Run *run, int status, const char *const *words);
+/* The same with standard error, and where OUT is set standard output too, on a terminal of TERM=xterm; what came there. */
+char *run_on_terminal(Run *run, gboolean out, int status, const char *const *words);
 void run_setenv(Run *run, const char *name, const char *value);
 /* The environment of quavon; for other programs of the same world. */
 char **run_environment(const Run *run);
@@ -52,6 +54,12 @@ void run_stop_runner(Run *run, GPid *runner);
 
 char *run_stdout(const Run *run);
 char *run_stderr(const Run *run);
+/* PART is in TEXT, which it frees. */
+void run_says(char *text, const char *part);
+
+/* An image that somebody else made, as `docker save` writes it: dir/tiny.tar; a shell, id and env, with GREETING set. Gives
+ * what names it: FILE@sha256:HEX. */
+char *run_foreign_image(const Run *run);
 
 /* Waits until its standard error has these words. */
 void run_await_words(const Run *run, const char *words);

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `quavon doctor`: each code produced by what it is about. A real Valkey and, where the runner itself is meant, a real
- * runner in gVisor; where time would have to pass, another host is meant, or a runner would not even start, a record signed with
- * the pool's key. cli/codes holds that no code is missing here.
+ * runner, in gVisor or on a private engine. The rows of the table in doctor_runner.c are gone through once more with records that
+ * are signed with the pool's key: record-codes, and another host is meant there alone. cli/codes holds that no code is missing here.
  *
  *   code              what fails or warns                                      test
  *   QD950             Valkey away; an admin's URL; a key that others may read  worker-side
  *   QD951, QD957      a runtime that lacks one protection                      weak-runtime
  *   QD952             no runner; one that was stopped; one with runc under     no-runner, healthy, insecure
  *                     the name runsc, which refuses to start
- *   QD953             a runner of docker-runc-insecure                         insecure; record-codes
- *   QD954             a record of another platform: of a runner that did start record-codes
+ *   QD953             a runner of docker-runc-insecure                         insecure
+ *   QD954             the engine's runtime is registered with another platform insecure
+ *                     under a runner that lives
  *   QD955             the same host, in each edition; an unknown one           healthy, record-codes
- *   QD956             an altered digest, a missing image, a lock not readable  healthy, record-codes, worker-side
- *   QD957             a smoke test that is stale, and none yet                 record-codes
+ *   QD956             an altered digest, a missing image, a lock not readable  healthy, worker-side
+ *   QD957             none yet; one that passed by a clock that was wrong      stale
  *   QD958             another key; an earlier one                              healthy, keys
  *   host-secrets, host-docker, host-disk, host-runsc, host-kvm, host-environment   host
  *   host-kernel, host-cgroup   are the machine's: ok here                      healthy
@@ -28,6 +29,7 @@
 #include "../../unit/client/tree.h"
 #include "base/clock.h"
 #include "embedded_run.h"
+#include "schema.h"
 #include "support/health.h"
 #include "support/tiny.h"
 #include "support/valkey.h"
@@ -71,62 +73,7 @@ static void start_runner(Fixture *f, const char *runsc, gboolean remembers)
                                      runsc != NULL ? "QUAVON_SANDBOX_RUNSC" : NULL, runsc));
 }
 
-/* ── The schema: the words of draft 7 that ours uses, and no other ── */
-
-static gboolean is_type(const json_t *value, const char *type)
-{
-  return (strcmp(type, "object") == 0 && json_is_object(value)) || (strcmp(type, "array") == 0 && json_is_array(value)) ||
-         (strcmp(type, "string") == 0 && json_is_string(value)) || (strcmp(type, "integer") == 0 && json_is_integer(value)) ||
-         (strcmp(type, "null") == 0 && json_is_null(value));
-}
-
-static gboolean holds_any(const json_t *value, const json_t *list, gboolean types)
-{
-  for (size_t i = 0; i < json_array_size(list); i++) {
-    json_t *item = json_array_get(list, i);
-    if (types ? is_type(value, json_string_value(item)) : json_equal(value, item))
-      return TRUE;
-  }
-  return FALSE;
-}
-
-static gboolean holds(json_t *value, json_t *schema)
-{
-  const char *word, *name;
-  json_t *rule, *member;
-  json_t *properties = json_object_get(schema, "properties");
-  json_object_foreach(schema, word, rule) {
-    if (strcmp(word, "type") == 0) {
-      if (json_is_string(rule) ? !is_type(value, json_string_value(rule)) : !holds_any(value, rule, TRUE))
-        return FALSE;
-    } else if (strcmp(word, "enum") == 0) {
-      if (!holds_any(value, rule, FALSE))
-        return FALSE;
-    } else if (strcmp(word, "required") == 0) {
-      for (size_t i = 0; i < json_array_size(rule); i++)
-        if (json_object_get(value, json_string_value(json_array_get(rule, i))) == NULL)
-          return FALSE;
-    } else if (strcmp(word, "additionalProperties") == 0) {
-      g_assert_true(json_is_false(rule));
-      json_object_foreach(value, name, member) {
-        if (json_object_get(properties, name) == NULL)
-          return FALSE;
-      }
-    } else if (strcmp(word, "properties") == 0) {
-      json_object_foreach(value, name, member) {
-        if (json_object_get(rule, name) != NULL && !holds(member, json_object_get(rule, name)))
-          return FALSE;
-      }
-    } else if (strcmp(word, "items") == 0) {
-      for (size_t i = 0; i < json_array_size(value); i++)
-        if (!holds(json_array_get(value, i), rule))
-          return FALSE;
-    } else if (strcmp(word, "$schema") != 0 && strcmp(word, "title") != 0 && strcmp(word, "description") != 0) {
-      g_error("the test does not know the schema's word %s", word);
-    }
-  }
-  return TRUE;
-}
+/* ── Running it ── */
 
 static json_t *load_schema(void)
 {
@@ -135,8 +82,6 @@ static json_t *load_schema(void)
   g_assert_nonnull(schema);
   return schema;
 }
-
-/* ── Running it ── */
 
 /* The findings of one run; its exit status is the one that they mean. */
 static json_t *doctor(Fixture *f, const char *const *words)
@@ -150,9 +95,9 @@ static json_t *doctor(Fixture *f, const char *const *words)
     g_error("quavon doctor ended with %d and said no JSON (%s): %s%s", status, why.text, text, err);
   }
   json_t *schema = load_schema();
-  g_assert_true(holds(root, schema));
+  g_assert_true(schema_holds(root, schema));
   json_object_set_new(root, "surprise", json_true());
-  g_assert_false(holds(root, schema));
+  g_assert_false(schema_holds(root, schema));
   json_object_del(root, "surprise");
   json_decref(schema);
   gboolean fails = strcmp(json_string_value(json_object_get(root, "verdict")), "fail") == 0;
@@ -217,14 +162,21 @@ static void put(Fixture *f, QvHealth *health)
   qv_health_free(health);
 }
 
-/* A copy of the lock whose images have other digests: as if they had been built again. */
-static void alter_lock(const char *from, const char *to)
+/* A copy of the lock in which the first letter behind each BEFORE is another one. */
+static void alter_lock(const char *from, const char *to, const char *before)
 {
   g_autofree char *text = NULL;
   g_assert_true(g_file_get_contents(from, &text, NULL, NULL));
-  for (char *at = text; (at = strstr(at, "\"sha256:")) != NULL; at += strlen("\"sha256:"))
-    at[strlen("\"sha256:")] = at[strlen("\"sha256:")] == '0' ? '1' : '0';
+  for (char *at = text; (at = strstr(at, before)) != NULL;) {
+    at += strlen(before);
+    *at = *at == '0' ? '1' : '0';
+  }
   g_assert_true(g_file_set_contents(to, text, -1, NULL));
+}
+
+static void write_script(const char *path, const char *text)
+{
+  g_assert_true(g_file_set_contents_full(path, text, -1, G_FILE_SET_CONTENTS_NONE, 0755, NULL));
 }
 
 /* ── Tests ── */
@@ -263,13 +215,18 @@ static void test_healthy(Fixture *f, gconstpointer data)
   run_setenv(f->run, "QUAVON_EDITION", "community");
   /* An image that is another one here, and another key, against the runner that lives. */
   g_autofree char *altered = tree_path(f->run->dir, "altered.lock.json"), *other = tree_path(f->run->dir, "other.key");
-  alter_lock(f->lock, altered);
   run_setenv(f->run, "QUAVON_SANDBOX_IMAGES_FILE", altered);
+  alter_lock(f->lock, altered, "\"sha256:");
   expect(f, "QD956", "fail", "in the lock file here");
+  alter_lock(f->lock, altered, "\"name\": \"");
+  expect(f, "QD956", "fail", "is not there");
   run_setenv(f->run, "QUAVON_SANDBOX_IMAGES_FILE", f->lock);
   g_assert_cmpint(run_all_verb(f->run, WORDS("keygen", other)), ==, 0);
   run_setenv(f->run, "QUAVON_SANDBOX_SIGNING_KEY_FILE", other);
   expect(f, "QD958", "fail", "its record: ");
+  run_setenv(f->run, "QUAVON_SANDBOX_SIGNING_KEY_PREVIOUS_FILES", f->key);
+  expect(f, "QD958", "warn", "another of our keys");
+  run_setenv(f->run, "QUAVON_SANDBOX_SIGNING_KEY_PREVIOUS_FILES", "");
   run_setenv(f->run, "QUAVON_SANDBOX_SIGNING_KEY_FILE", f->key);
   /* Asked for by us, and answered with our request. */
   root = doctor(f, WORDS("doctor", "--json", "--sandbox-smoke"));
@@ -303,6 +260,50 @@ static void test_weak_runtime(Fixture *f, gconstpointer data)
   expect_in(root, "QD951", "warn", "problems: smoke: ");
   expect_in(root, "QD952", "fail", "no healthy runner");
   json_decref(root);
+}
+
+static json_t *engine_offline(QvTestDockerd *engine, json_t **root)
+{
+  g_autofree char *text = qv_test_dockerd_call(engine, "GET", "/info", NULL, NULL);
+  *root = json_loads(text, 0, NULL);
+  return json_object_get(json_object_get(json_object_get(*root, "Runtimes"), "runsc-offline"), "runtimeArgs");
+}
+
+/* As `runsc install` does it; then the engine has it, and whoever runs the runner reloads it. */
+static void register_platform(Fixture *f, QvTestDockerd *engine, const char *flag)
+{
+  g_autofree char *path = g_build_filename(qv_test_dockerd_dir(engine), "daemon.json", NULL);
+  json_t *settings = json_load_file(path, 0, NULL);
+  json_t *arguments = json_object_get(json_object_get(json_object_get(settings, "runtimes"), "runsc-offline"), "runtimeArgs");
+  g_assert_cmpint(json_array_set_new(arguments, 0, json_string(flag)), ==, 0);
+  g_assert_cmpint(json_dump_file(settings, path, 0), ==, 0);
+  json_decref(settings);
+  kill(qv_test_dockerd_pid(engine), SIGHUP);
+  for (gint64 end = qv_clock_mono_ms() + DEADLINE_MS;; g_usleep(50000)) {
+    json_t *root, *now = engine_offline(engine, &root);
+    gboolean there = g_strcmp0(json_string_value(json_array_get(now, 0)), flag) == 0;
+    json_decref(root);
+    if (there)
+      break;
+    g_assert_cmpint(qv_clock_mono_ms(), <, end);
+  }
+  kill(f->runner, SIGHUP);
+}
+
+/* The engine's runtime becomes another one under a runner that lives, and what it was. */
+static void change_runtime(Fixture *f, QvTestDockerd *engine)
+{
+  f->backend = "docker-runsc";
+  start_runner(f, NULL, FALSE);
+  json_decref(await(f, "QD954", "ok", "runtime runsc, platform systrap"));
+  register_platform(f, engine, "--platform=ptrace");
+  json_t *root = await(f, "QD954", "fail", "platform unknown; backend docker-runsc needs runsc with systrap");
+  expect_in(root, "QD951", "warn", "the engine is not what the backend needs");
+  expect_in(root, "QD952", "fail", "no healthy runner");
+  json_decref(root);
+  register_platform(f, engine, "--platform=systrap");
+  json_decref(await(f, "QD954", "ok", "runtime runsc, platform systrap"));
+  run_stop_runner(f->run, &f->runner);
 }
 
 /* On an engine: what is no gVisor at all, and the backend that does not isolate: allowed to the runner, never good enough for a worker in production. */
@@ -347,6 +348,50 @@ static void test_insecure(Fixture *f, gconstpointer data)
   expect(f, "host-docker", "warn", "does not answer");
   kill(qv_test_dockerd_pid(engine), SIGCONT);
   run_stop_runner(f->run, &f->runner);
+  change_runtime(f, engine);
+}
+
+static void await_log(const Fixture *f, const char *words)
+{
+  g_autofree char *path = tree_path(f->run->dir, "runner.log");
+  for (gint64 end = qv_clock_mono_ms() + DEADLINE_MS;; g_usleep(100000)) {
+    g_autofree char *text = NULL;
+    if (g_file_get_contents(path, &text, NULL, NULL) && strstr(text, words) != NULL)
+      return;
+    if (qv_clock_mono_ms() > end)
+      g_error("no \"%s\" in the runner's log:\n%s", words, text);
+  }
+}
+
+/* A clock that was wrong when the smoke test passed and is right again makes it old; the runner, whose own interval has not passed,
+ * runs none by itself. And before its first one has ended there is none. */
+static void test_stale(Fixture *f, gconstpointer data)
+{
+  if (!run_possible())
+    return;
+  g_autofree char *runsc = tree_path(f->run->dir, "runsc"), *shifted = tree_path(f->run->dir, "shifted");
+  g_autofree char *hold = tree_path(f->run->dir, "hold");
+  g_autofree char *asan = g_strconcat(g_getenv("ASAN_OPTIONS"), ":verify_asan_link_order=0", NULL);
+  /* The first start is the trial's. */
+  g_autofree char *script =
+    g_strdup_printf("#!/bin/sh\ncase \" $* \" in *' run '*)\n  mkdir %s/tried 2>/dev/null || while [ -e %s ]; do sleep 0.1; done ;;\nesac\n"
+                    "exec runsc \"$@\"\n", f->run->dir, hold);
+  write_script(runsc, script);
+  tree_write(f->run->dir, "hold", "", 0644);
+  f->runner = run_start_runner(f->run, qv_test_valkey_url(f->valkey, "sandbox"),
+                               WORDS("QUAVON_SANDBOX_RUNSC", runsc, "QUAVON_SANDBOX_SMOKE_MEMORY", "", "ASAN_OPTIONS", asan, "LD_PRELOAD",
+                                     g_getenv("QUAVON_TEST_SHIFT_CLOCK"), "QV_SHIFT_CLOCK_S", "-22600", "QV_SHIFT_CLOCK_WHILE", shifted));
+  json_t *root = await(f, "QD957", "fail", "no escape smoke test has ended yet");
+  expect_in(root, "QD952", "fail", "no healthy runner");
+  json_decref(root);
+  tree_write(f->run->dir, "shifted", "", 0644);
+  g_assert_cmpint(g_unlink(hold), ==, 0);
+  await_log(f, "smoke test passed");
+  g_assert_cmpint(g_unlink(shifted), ==, 0);
+  kill(f->runner, SIGHUP); /* the record is written at once */
+  root = await(f, "QD957", "fail", "older than 6 h 15 min (6 h 1");
+  expect_in(root, "QD952", "fail", "no healthy runner");
+  json_decref(root);
 }
 
 static void test_no_runner(Fixture *f, gconstpointer data)
@@ -433,11 +478,6 @@ static void test_worker_side(Fixture *f, gconstpointer data)
   g_assert_cmpint(run_all_verb(f->run, WORDS("doctor", "--what")), ==, 2);
 }
 
-static void write_script(const char *path, const char *text)
-{
-  g_assert_true(g_file_set_contents_full(path, text, -1, G_FILE_SET_CONTENTS_NONE, 0755, NULL));
-}
-
 static void die_with_us(gpointer data)
 {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -488,6 +528,14 @@ static void test_text(Fixture *f, gconstpointer data)
   g_assert_null(strchr(text, '\033'));
   g_assert_null(strstr(text, "\xe2\x80\xae"));
   g_assert_nonnull(strstr(text, " failures\n"));
+  /* Colours are for a terminal alone, and not for one whose owner wants none. */
+  g_autofree char *coloured = run_on_terminal(f->run, TRUE, 1, WORDS("doctor"));
+  g_assert_nonnull(strstr(coloured, "QD951              \033[33mwarn\033[0m  runner r1: "));
+  g_assert_nonnull(strstr(coloured, "\033[31;1mfail\033[0m"));
+  run_setenv(f->run, "NO_COLOR", "1");
+  g_autofree char *plain = run_on_terminal(f->run, TRUE, 1, WORDS("doctor"));
+  g_assert_nonnull(strstr(plain, "QD951              warn  runner r1: "));
+  g_assert_null(strchr(plain, '\033'));
 }
 
 /* A server with another clock. */
@@ -510,6 +558,7 @@ int main(int argc, char **argv)
   ADD("healthy", test_healthy);
   ADD("weak-runtime", test_weak_runtime);
   ADD("insecure", test_insecure);
+  ADD("stale", test_stale);
   ADD("host", test_host);
   ADD("no-runner", test_no_runner);
   ADD("record-codes", test_record_codes);

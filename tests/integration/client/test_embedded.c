@@ -2,7 +2,6 @@
 /* `quavon run` with a Valkey and a runner of its own, in real gVisor: what it prints, how it ends, and that nothing of it
  * stays whatever part is killed. */
 #include <glib/gstdio.h>
-#include <pty.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,13 +19,6 @@ static void ends_with(Run *run, int status, const char *const *words)
   g_error("`%s` ended with %d, not %d; it said:\n%s", line, is, status, err);
 }
 
-static void says(char *text, const char *part)
-{
-  g_autofree char *owned = text;
-  if (strstr(owned, part) == NULL)
-    g_error("no \"%s\" in:\n%s", part, owned);
-}
-
 static void test_statuses(void)
 {
   if (!run_possible())
@@ -39,9 +31,9 @@ static void test_statuses(void)
   ends_with(run, 9, WORDS("--setup", "exit 9", "true"));
   ends_with(run, 0, WORDS("--setup", "touch made", "--env", "A=b c", "sh", "-c", "test -f made && test \"$A\" = 'b c'"));
   ends_with(run, 124, WORDS("--timeout", "1s", "sleep", "1000"));
-  says(run_stderr(run), "timed_out: timeout");
+  run_says(run_stderr(run), "timed_out: timeout");
   ends_with(run, 137, WORDS("--memory", "64M", "python3", "-c", "x = bytearray(1 << 30)"));
-  says(run_stderr(run), "failed: memory");
+  run_says(run_stderr(run), "failed: memory");
   run_free(run);
 }
 
@@ -56,9 +48,9 @@ static void test_output(void)
   ends_with(run, 3, WORDS("--artefact", "made/**", "--output", out, "sh", "-c",
                           "mkdir -p made/d; echo a >made/d/a; cp /bin/true made/b; ln -s d/a made/link;"
                           "printf '\\033[31mred\\033[0m\\033[2J\\n::error::x\\n'; exit 3"));
-  says(run_stderr(run), "1 symbolic link");
-  says(run_stderr(run), "signature of runner");
-  says(run_stderr(run), "failed: step_failed (exit status 3)");
+  run_says(run_stderr(run), "1 symbolic link");
+  run_says(run_stderr(run), "signature of runner");
+  run_says(run_stderr(run), "failed: step_failed (exit status 3)");
   g_autofree char *log = run_stdout(run);
   g_assert_cmpstr(log, ==, "\x1b[31mred\x1b[0m\\x1b[2J\n\\x3a:error::x\n\x1b[0m");
   g_autofree char *a = tree_path(out, "made/d/a");
@@ -72,7 +64,7 @@ static void test_output(void)
 
   /* There is something already: refused before anything runs. */
   ends_with(run, 64, WORDS("--artefact", "made/**", "--output", out, "true"));
-  says(run_stderr(run), "not empty");
+  run_says(run_stderr(run), "not empty");
   ends_with(run, 0, WORDS("--artefact", "made/d/a", "--output", out, "--force", "sh", "-c",
                           "mkdir -p made/d; echo new >made/d/a"));
   g_free(text);
@@ -86,7 +78,7 @@ static void test_output(void)
   g_autofree char *json = run_stdout(run);
   g_assert_true(g_str_has_prefix(json, "{\"artefacts\":[],"));
   g_assert_nonnull(strstr(json, "\"status\":\"succeeded\""));
-  says(run_stderr(run), "logged");
+  run_says(run_stderr(run), "logged");
   run_free(run);
 }
 
@@ -98,13 +90,13 @@ static void test_egress(void)
   Run *run = run_new();
 #define SETUP(host) "NO_PROXY= no_proxy= python3 -c \"import urllib.request as u; u.urlopen('https://" host "/')\" >/dev/null 2>&1; echo set up"
   ends_with(run, 78, WORDS("--setup", "true", "--egress", "localhost:1", "true"));
-  says(run_stderr(run), "QUAVON_SANDBOX_REGISTRIES=localhost:1");
+  run_says(run_stderr(run), "QUAVON_SANDBOX_REGISTRIES=localhost:1");
   run_setenv(run, "QUAVON_SANDBOX_REGISTRIES", "localhost:1@127.0.0.0/8,localhost:1@::1");
   ends_with(run, 78, WORDS("--setup", "true", "--egress", "localhost:2", "true"));
   ends_with(run, 0, WORDS("--setup", SETUP("localhost:1") "; " SETUP("other.example"), "--egress", "localhost:1", "true"));
   g_autofree char *out = run_stdout(run), *err = run_stderr(run);
-  says(g_strconcat(out, err, NULL), "quavon: localhost:1 refused: connect_failed: ");
-  says(g_strconcat(out, err, NULL), "quavon: other.example:443 refused: host_not_listed: ");
+  run_says(g_strconcat(out, err, NULL), "quavon: localhost:1 refused: connect_failed: ");
+  run_says(g_strconcat(out, err, NULL), "quavon: other.example:443 refused: host_not_listed: ");
   /* Registries alone, without a job that asks for them, need no proxy. */
   ends_with(run, 0, WORDS("--setup", "test -z \"$HTTPS_PROXY\"", "true"));
   run_free(run);
@@ -133,31 +125,10 @@ static void test_tree(void)
   run_free(run);
 }
 
-/* Until nobody has the other side open. */
-static gpointer read_terminal(gpointer data)
-{
-  GString *text = g_string_new(NULL);
-  char buffer[1024];
-  for (ssize_t n; (n = read(GPOINTER_TO_INT(data), buffer, sizeof buffer)) > 0;)
-    g_string_append_len(text, buffer, n);
-  return g_string_free(text, FALSE);
-}
-
 static char *on_terminal(gboolean out, const char *const *words)
 {
-  int ours = -1, theirs = -1;
-  char name[64];
-  g_assert_cmpint(openpty(&ours, &theirs, NULL, NULL, NULL), ==, 0);
-  g_assert_cmpint(ttyname_r(theirs, name, sizeof name), ==, 0);
   Run *run = run_new();
-  run->terminal = name;
-  run->terminal_out = out;
-  run_setenv(run, "TERM", "xterm");
-  GThread *reader = g_thread_new("terminal", read_terminal, GINT_TO_POINTER(ours));
-  ends_with(run, 0, words);
-  close(theirs);
-  char *text = g_thread_join(reader);
-  close(ours);
+  char *text = run_on_terminal(run, out, 0, words);
   run_free(run);
   return text;
 }
@@ -167,20 +138,20 @@ static void test_progress(void)
 {
   if (!run_possible())
     return;
-  static const char *const words[] = { "--", "sleep", "2", NULL };
+  static const char *const words[] = { "run", "--", "sleep", "2", NULL };
   g_autofree char *moving = on_terminal(FALSE, words);
   static const char *const lines[] = { "packing", "\r\033[Kwaiting for a runner, ", "\r\033[Kstep 1 of 1, " };
   for (guint i = 0; i < G_N_ELEMENTS(lines); i++)
-    says(g_strdup(moving), lines[i]);
+    run_says(g_strdup(moving), lines[i]);
 
   Run *run = run_new();
   run_setenv(run, "TERM", "xterm"); /* of a terminal that is not there */
-  ends_with(run, 0, words);
+  ends_with(run, 0, words + 1);
   g_autofree char *plain = run_stderr(run);
   static const char *const plain_lines[] = { "quavon: packing (", "quavon: waiting for a runner (",
                                              "quavon: step 1 of 1 (" };
   for (guint i = 0; i < G_N_ELEMENTS(plain_lines); i++)
-    says(g_strdup(plain), plain_lines[i]);
+    run_says(g_strdup(plain), plain_lines[i]);
   g_assert_null(strpbrk(plain, "\r\033"));
   run_free(run);
 }
@@ -190,13 +161,13 @@ static void test_live(void)
 {
   if (!run_possible())
     return;
-  static const char *const words[] = { "--", "sh", "-c", "echo 'fir''st'; sleep 2; printf mid; sleep 2; echo 'dle'; echo end", NULL };
+  static const char *const words[] = { "run", "--", "sh", "-c", "echo 'fir''st'; sleep 2; printf mid; sleep 2; echo 'dle'; echo end", NULL };
   g_autofree char *text = on_terminal(TRUE, words);
   const char *first = strstr(text, "first\r\n"), *middle = strstr(text, "middle\r\nend\r\n");
   if (first == NULL || middle == NULL || middle < first || strstr(first + 1, "first") != NULL ||
       strstr(middle + strlen("middle\r\nend"), "end\r\n") != NULL)
     g_error("not once and in order:\n%s", text);
-  says(g_strdup(middle), "succeeded");
+  run_says(g_strdup(middle), "succeeded");
 
   Run *run = run_new();
   ends_with(run, 0, WORDS("--live", "--", "sh", "-c", "echo a; sleep 2; echo b"));
@@ -210,18 +181,18 @@ static void test_refusals(void)
   Run *run = run_new();
   run_start_as_nobody(run, WORDS("true"));
   g_assert_cmpint(run_wait(run), ==, 77);
-  says(run_stderr(run), "sudo");
+  run_says(run_stderr(run), "sudo");
   if (geteuid() == 0) {
     ends_with(run, 78, WORDS("--image", "no-such-image", "true"));
-    says(run_stderr(run), "quavon images build no-such-image");
+    run_says(run_stderr(run), "quavon images build no-such-image");
     ends_with(run, 64, WORDS("--detach", "true"));
     ends_with(run, 64, WORDS("--artefact", "out", "true"));
-    says(run_stderr(run), "--output");
+    run_says(run_stderr(run), "--output");
     ends_with(run, 66, WORDS("--repo", "/no/such/folder", "true"));
     ends_with(run, 66, WORDS("--rev", "HEAD", "true"));
     run_setenv(run, "QUAVON_SANDBOX_RUNSC", "/nonexistent/runsc");
     ends_with(run, 125, WORDS("true"));
-    says(run_stderr(run), "install gVisor");
+    run_says(run_stderr(run), "install gVisor");
     g_autofree char *err = run_stderr(run);
     g_assert_null(strstr(err, "could not be removed"));
   }
@@ -242,7 +213,7 @@ static void test_smoke_failed(void)
   g_assert_true(g_file_set_contents_full(runsc, text, n, G_FILE_SET_CONTENTS_NONE, 0755, NULL));
   run_setenv(run, "QUAVON_SANDBOX_RUNSC", runsc);
   ends_with(run, 125, WORDS("true"));
-  says(run_stderr(run), "the smoke test did not pass");
+  run_says(run_stderr(run), "the smoke test did not pass");
   run_free(run);
 }
 
@@ -264,7 +235,7 @@ static void test_interrupt(void)
     Run *run = run_long();
     g_assert_cmpint(kill(run->pid, signals[i]), ==, 0);
     g_assert_cmpint(run_wait(run), ==, 130);
-    says(run_stderr(run), "cancelled");
+    run_says(run_stderr(run), "cancelled");
     run_expect_nothing_left(run);
     run_free(run);
   }
@@ -303,7 +274,7 @@ static void kill_part(GPid (*part)(const Run *run), const char *text)
   Run *run = run_long();
   kill(part(run), SIGKILL);
   g_assert_cmpint(run_wait(run), ==, 125);
-  says(run_stderr(run), text);
+  run_says(run_stderr(run), text);
   run_expect_nothing_left(run);
   run_free(run);
 }

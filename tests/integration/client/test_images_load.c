@@ -9,26 +9,13 @@
 #include "embedded_run.h"
 #include "support/dockerd.h"
 
-#define WORDS(...) ((const char *const[]){ __VA_ARGS__, NULL })
-
 static Run *run;
 static QvTestDockerd *engine;
 static char *digest, *layer, *config;
 
-static void says(char *text, const char *part)
-{
-  g_autofree char *owned = text;
-  if (strstr(owned, part) == NULL)
-    g_error("no \"%s\" in:\n%s", part, owned);
-}
-
 static void load(int status, const char *word)
 {
-  int is = run_all_verb(run, WORDS("images", "load", word));
-  if (is == status)
-    return;
-  g_autofree char *err = run_stderr(run);
-  g_error("ended with %d, not %d; it said:\n%s", is, status, err);
+  run_expect(run, status, WORDS("images", "load", word));
 }
 
 static gboolean has(void)
@@ -53,7 +40,7 @@ static void test_no_engine(void)
   g_autofree char *nowhere = tree_path(run->dir, "docker.sock");
   run_setenv(run, "QUAVON_SANDBOX_DOCKER_SOCKET", nowhere);
   load(69, "tiny");
-  says(run_stderr(run), "no engine answers at");
+  run_says(run_stderr(run), "no engine answers at");
   run_setenv(run, "QUAVON_SANDBOX_DOCKER_SOCKET", qv_test_dockerd_socket(engine));
 }
 
@@ -62,8 +49,8 @@ static void test_doctor(void)
 {
   run_setenv(run, "QUAVON_SANDBOX_BACKEND", "docker-runsc");
   run_all_verb(run, WORDS("doctor"));
-  says(run_stdout(run), "the engine does not have image tiny");
-  says(run_stdout(run), "quavon images load");
+  run_says(run_stdout(run), "the engine does not have image tiny");
+  run_says(run_stdout(run), "quavon images load");
   load(0, NULL);
   run_all_verb(run, WORDS("doctor"));
   g_autofree char *out = run_stdout(run);
@@ -80,8 +67,8 @@ static void test_load(void)
   load(0, NULL);
   g_autofree char *first = run_stdout(run);
   g_assert_cmpstr(first, ==, loaded);
-  says(run_stderr(run), "quavon: tiny: sending\n");
-  says(run_stderr(run), "quavon: tiny: unpacking\n");
+  run_says(run_stderr(run), "quavon: tiny: sending\n");
+  run_says(run_stderr(run), "quavon: tiny: unpacking\n");
   g_assert_true(has());
   load(0, exact);
   g_autofree char *second = run_stdout(run);
@@ -89,7 +76,7 @@ static void test_load(void)
   g_autofree char *quiet = run_stderr(run);
   g_assert_cmpstr(quiet, ==, "");
   load(66, "huge");
-  says(run_stderr(run), "no image huge for this machine");
+  run_says(run_stderr(run), "no image huge for this machine");
   forget();
 }
 
@@ -101,7 +88,7 @@ static void altered(const char *path, const char *text, gsize n, const char *wor
   g_assert_true(g_file_get_contents(path, &before, &before_n, NULL));
   g_assert_true(g_file_set_contents(path, text, (gssize)n, NULL));
   load(1, "tiny");
-  says(run_stderr(run), words);
+  run_says(run_stderr(run), words);
   g_assert_false(has());
   g_assert_true(g_file_set_contents(path, before, (gssize)before_n, NULL));
 }
@@ -115,7 +102,7 @@ static void test_altered(void)
   g_autofree char *kept = g_strconcat(layer, ".kept", NULL);
   g_assert_cmpint(g_rename(layer, kept), ==, 0);
   load(66, "tiny");
-  says(run_stderr(run), "build the image again");
+  run_says(run_stderr(run), "build the image again");
   g_assert_cmpint(g_rename(kept, layer), ==, 0);
 }
 
@@ -135,38 +122,18 @@ static void test_run(void)
 {
   run_setenv(run, "QUAVON_SANDBOX_BACKEND", "docker-runsc");
   g_assert_cmpint(run_all(run, WORDS("--image", "tiny", "--", "true")), !=, 0);
-  says(run_stderr(run), "quavon images load");
+  run_says(run_stderr(run), "quavon images load");
   load(0, "tiny");
   run_in("docker-runsc");
   run_in("docker-runc-insecure");
 }
-
-/* A shell with its libraries, packed as `docker save` does. */
-static const char make_tiny[] =
-  "mkdir -p tree/bin tree/etc work\n"
-  "cp -L /bin/sh tree/bin/\n"
-  "ldd /bin/sh | grep -o '/[^ ]*' | while read -r library; do\n"
-  "  mkdir -p \"tree$(dirname $library)\"; cp -L $library tree$library\n"
-  "done\n"
-  "tar -C tree -cf work/layer.tar .\n"
-  "case $(uname -m) in x86_64) a=amd64 ;; *) a=arm64 ;; esac\n"
-  "printf '{\"architecture\":\"%s\",\"os\":\"linux\",\"config\":{\"Env\":[\"PATH=/bin\",\"GREETING=hello there\"]},"
-  "\"rootfs\":{\"type\":\"layers\",\"diff_ids\":[\"sha256:%s\"]}}' $a $(sha256sum work/layer.tar | cut -c 1-64) >work/config.json\n"
-  "printf '[{\"Config\":\"config.json\",\"RepoTags\":null,\"Layers\":[\"layer.tar\"]}]' >work/manifest.json\n"
-  "tar -C work -cf tiny.tar config.json layer.tar manifest.json\n"
-  "sha256sum work/config.json | cut -c 1-64 | tr -d '\\n' >hex\n"
-  "rm -r tree work\n";
 
 static void build(void)
 {
   run = run_new();
   g_autofree char *lock = tree_path(run->dir, "images/images.lock.json");
   run_setenv(run, "QUAVON_SANDBOX_IMAGES_FILE", lock);
-  tree_run(run->dir, "sh", "-euc", make_tiny, NULL);
-  g_autofree char *hex = NULL;
-  g_autofree char *hex_file = tree_path(run->dir, "hex");
-  g_assert_true(g_file_get_contents(hex_file, &hex, NULL, NULL));
-  g_autofree char *reference = g_strdup_printf("%s/tiny.tar@sha256:%s", run->dir, hex);
+  g_autofree char *reference = run_foreign_image(run);
   g_assert_cmpint(run_all_verb(run, WORDS("images", "build", "--from", reference, "tiny")), ==, 0);
   digest = g_strchomp(run_stdout(run));
   g_assert_true(g_str_has_prefix(digest, "sha256:"));

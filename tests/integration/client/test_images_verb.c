@@ -99,32 +99,6 @@ static void test_prune(Fixture *f, gconstpointer data)
   g_assert_cmpstr(again, ==, "");
 }
 
-/* A shell with its libraries, packed as `docker save` does; prints what names it. */
-static const char make_tiny[] =
-  "mkdir -p tree/bin tree/etc work\n"
-  "for program in /bin/sh /usr/bin/id /usr/bin/env; do\n"
-  "  cp -L $program tree/bin/\n"
-  "  ldd $program | grep -o '/[^ ]*' | while read -r library; do\n"
-  "    mkdir -p \"tree$(dirname $library)\"; cp -L $library tree$library\n"
-  "  done\n"
-  "done\n"
-  "tar -C tree -cf work/layer.tar .\n"
-  "case $(uname -m) in x86_64) a=amd64 ;; *) a=arm64 ;; esac\n"
-  "printf '{\"architecture\":\"%s\",\"os\":\"linux\",\"config\":{\"Env\":[\"PATH=/bin\",\"GREETING=hello there\"],"
-  "\"Entrypoint\":[\"/bin/sh\"],\"User\":\"root\"},\"rootfs\":{\"type\":\"layers\",\"diff_ids\":[\"sha256:%s\"]}}'"
-  "  $a $(sha256sum work/layer.tar | cut -c 1-64) >work/config.json\n"
-  "printf '[{\"Config\":\"config.json\",\"RepoTags\":[\"tiny:latest\"],\"Layers\":[\"layer.tar\"]}]' >work/manifest.json\n"
-  "tar -C work -cf tiny.tar config.json layer.tar manifest.json\n"
-  "sha256sum work/config.json | cut -c 1-64 | tr -d '\\n' >hex\n"
-  "rm -r tree work\n";
-
-static void says(char *text, const char *part)
-{
-  g_autofree char *owned = text;
-  if (strstr(owned, part) == NULL)
-    g_error("no \"%s\" in:\n%s", part, owned);
-}
-
 /* An image that somebody else made: by digest only, then an image of ours in which a job runs with the environment
  * of the one below. */
 static void test_from(void)
@@ -134,17 +108,13 @@ static void test_from(void)
   Run *run = run_new();
   g_autofree char *lock = tree_path(run->dir, "images/images.lock.json");
   run_setenv(run, "QUAVON_SANDBOX_IMAGES_FILE", lock);
-  tree_run(run->dir, "sh", "-euc", make_tiny, NULL);
-  g_autofree char *hex = NULL;
-  g_autofree char *hex_file = tree_path(run->dir, "hex");
-  g_assert_true(g_file_get_contents(hex_file, &hex, NULL, NULL));
+  g_autofree char *reference = run_foreign_image(run);
   g_autofree char *tagged = g_strdup_printf("%s/tiny.tar:latest", run->dir);
   g_autofree char *altered = g_strdup_printf("%s/tiny.tar@sha256:%064d", run->dir, 0);
-  g_autofree char *reference = g_strdup_printf("%s/tiny.tar@sha256:%s", run->dir, hex);
   g_assert_cmpint(run_all_verb(run, WORDS("images", "build", "--from", tagged, "tiny")), ==, 1);
-  says(run_stderr(run), "tags are refused");
+  run_says(run_stderr(run), "tags are refused");
   g_assert_cmpint(run_all_verb(run, WORDS("images", "build", "--from", altered, "tiny")), ==, 1);
-  says(run_stderr(run), "does not hold the image");
+  run_says(run_stderr(run), "does not hold the image");
   g_assert_false(g_file_test(lock, G_FILE_TEST_EXISTS));
   g_assert_cmpint(run_all_verb(run, WORDS("images", "build", "--from", reference, "tiny")), ==, 0);
   g_autofree char *first = run_stdout(run);
@@ -154,8 +124,8 @@ static void test_from(void)
   g_assert_cmpint(run_all(run, WORDS("--image", "tiny", "--", "sh", "-c", "echo $GREETING; id; env")), ==, 0);
   g_autofree char *out = run_stdout(run);
   g_assert_true(g_str_has_prefix(out, "hello there\nuid=65532(sandbox) gid=65532(sandbox)"));
-  says(g_strdup(out), "\nPATH=/bin\n");
-  says(g_strdup(out), "\nHOME=/workspace/home\n");
+  run_says(g_strdup(out), "\nPATH=/bin\n");
+  run_says(g_strdup(out), "\nHOME=/workspace/home\n");
   run_free(run);
 }
 
