@@ -16,6 +16,14 @@
 #include "cli/programs.h"
 #include "cli/verb.h"
 
+/* What was asked for; texts are borrowed. */
+typedef struct {
+  const char *lock_file, *docker_socket;
+  const char *from, *recipe, *archive; /* build */
+  const char *output;                  /* export */
+  gboolean previous;                   /* prune */
+} Asked;
+
 static int fail(const GError *error)
 {
   qv_complain("%s", error->message);
@@ -61,34 +69,16 @@ static int export_image(const char *lock_file, const char *name, const char *out
   return QV_CLI_OK;
 }
 
-static int export(int argc, char **argv, const char *lock_file)
+static int export(const Asked *asked, int argc, char **argv)
 {
-  g_autofree char *output = NULL;
-  const GOptionEntry entries[] = {
-    { "output", 'o', 0, G_OPTION_ARG_FILENAME, &output, "File; standard output without it", "FILE" },
-    { NULL }
-  };
-  int status = QV_CLI_OK;
-  if (!qv_options_parse("images", entries, &argc, &argv, &status))
-    return status;
   if (argc != 2)
     return qv_usage("images", "export takes one name");
-  return export_image(lock_file, argv[1], output);
+  return export_image(asked->lock_file, argv[1], asked->output);
 }
 
-static int build(int argc, char **argv, const char *lock_file)
+static int build(const Asked *asked, int argc, char **argv)
 {
   g_autoptr(GError) error = NULL;
-  g_autofree char *from = NULL, *recipe = NULL, *archive = NULL;
-  const GOptionEntry entries[] = {
-    { "from", 0, 0, G_OPTION_ARG_STRING, &from, "An image to build on", "IMAGE@sha256:HEX" },
-    { "recipe", 0, 0, G_OPTION_ARG_FILENAME, &recipe, "Folder with a recipe", "DIR" },
-    { "docker-archive", 0, 0, G_OPTION_ARG_FILENAME, &archive, "Also write it for docker load", "FILE" },
-    { NULL }
-  };
-  int status = QV_CLI_OK;
-  if (!qv_options_parse("images", entries, &argc, &argv, &status))
-    return status;
   if (argc > 2)
     return qv_usage("images", "build takes one name");
   if (geteuid() != 0) {
@@ -98,9 +88,10 @@ static int build(int argc, char **argv, const char *lock_file)
   const char *name = argc > 1 ? argv[1] : "base";
   if (!is_name(name))
     return qv_usage("images", "`%s` is no image's name", name);
+  g_autofree char *recipe = g_strdup(asked->recipe);
   if (recipe == NULL) {
     /* On an existing image the packages of `base` are not used, its other steps are. */
-    const char *folder = from != NULL ? "base" : name;
+    const char *folder = asked->from != NULL ? "base" : name;
     g_autofree char *source_path = g_build_filename("deploy", "images", "sandbox", folder, NULL);
     g_autofree char *installed_path = g_build_filename("images", "sandbox", folder, NULL);
     recipe = qv_data_find(source_path, installed_path, &error);
@@ -108,22 +99,27 @@ static int build(int argc, char **argv, const char *lock_file)
   g_autofree char *entry = recipe != NULL ? qv_program_find("entry", "entry", &error) : NULL;
   if (entry == NULL)
     return fail(error);
-  QvImagesBuild what = { .name = name, .recipe_dir = recipe, .from = from, .entry_file = entry, .lock_file = lock_file,
-                         .progress = print_line };
+  QvImagesBuild what = { .name = name, .recipe_dir = recipe, .from = asked->from, .entry_file = entry,
+                         .lock_file = asked->lock_file, .progress = print_line };
   g_autofree char *digest = qv_images_build(&what, &error);
   if (digest == NULL)
     return fail(error);
-  status = archive != NULL ? export_image(lock_file, name, archive) : QV_CLI_OK;
+  int status = asked->archive != NULL ? export_image(asked->lock_file, name, asked->archive) : QV_CLI_OK;
   puts(digest);
   return status;
 }
 
-static int list(int argc, char **argv, const char *lock_file)
+static int load(const Asked *asked, int argc, char **argv)
+{
+  return qv_images_load_run(argc, argv, asked->lock_file, asked->docker_socket);
+}
+
+static int list(const Asked *asked, int argc, char **argv)
 {
   g_autoptr(GError) error = NULL;
   if (argc > 1)
     return qv_usage("images", "list takes no arguments");
-  g_autoptr(GPtrArray) images = qv_images_list(lock_file, &error);
+  g_autoptr(GPtrArray) images = qv_images_list(asked->lock_file, &error);
   if (images == NULL)
     return fail(error);
   for (guint i = 0; i < images->len; i++) {
@@ -135,51 +131,88 @@ static int list(int argc, char **argv, const char *lock_file)
   return QV_CLI_OK;
 }
 
-static int verify(int argc, char **argv, const char *lock_file)
+static int verify(const Asked *asked, int argc, char **argv)
 {
   g_autoptr(GError) error = NULL;
   guint checked_n = 0;
   if (argc > 2)
     return qv_usage("images", "verify takes one name");
-  if (!qv_images_verify(lock_file, argc > 1 ? argv[1] : NULL, &checked_n, &error))
+  if (!qv_images_verify(asked->lock_file, argc > 1 ? argv[1] : NULL, &checked_n, &error))
     return fail(error);
   printf("%u images are what the lock says\n", checked_n);
   return QV_CLI_OK;
 }
 
-static int prune(int argc, char **argv, const char *lock_file)
+static int prune(const Asked *asked, int argc, char **argv)
 {
   g_autoptr(GError) error = NULL;
   g_autoptr(GPtrArray) removed = NULL;
-  gboolean previous = argc == 2 && strcmp(argv[1], "--previous") == 0;
-  if (argc > 1 && !previous)
-    return qv_usage("images", "prune takes --previous or nothing");
-  if (!qv_images_prune(lock_file, previous, &removed, &error))
+  if (argc > 1)
+    return qv_usage("images", "prune takes no arguments");
+  if (!qv_images_prune(asked->lock_file, asked->previous, &removed, &error))
     return fail(error);
   for (guint i = 0; i < removed->len; i++)
     puts(g_ptr_array_index(removed, i));
   return QV_CLI_OK;
 }
 
+/* OPTIONS: the letters of what it takes, as in `said`. */
+static const struct {
+  const char *name, *options;
+  int (*run)(const Asked *asked, int argc, char **argv);
+} actions[] = { { "build", "fra", build }, { "export", "o", export }, { "load", "", load },
+                { "list", "", list },      { "verify", "", verify },  { "prune", "p", prune } };
+
+/* Runs the action of that number, where it takes all options that were given. */
+static int act(guint i, const Asked *asked, int argc, char **argv)
+{
+  const struct {
+    gboolean given;
+    const char *name;
+    char letter;
+  } said[] = { { asked->from != NULL, "from", 'f' },
+               { asked->recipe != NULL, "recipe", 'r' },
+               { asked->archive != NULL, "docker-archive", 'a' },
+               { asked->output != NULL, "output", 'o' },
+               { asked->previous, "previous", 'p' } };
+  for (guint k = 0; k < G_N_ELEMENTS(said); k++) {
+    if (said[k].given && strchr(actions[i].options, said[k].letter) == NULL)
+      return qv_usage("images", "%s takes no --%s", actions[i].name, said[k].name);
+  }
+  return actions[i].run(asked, argc, argv);
+}
+
 int qv_verb_images(int argc, char **argv)
 {
-  static const struct {
-    const char *name;
-    int (*run)(int argc, char **argv, const char *lock_file);
-  } actions[] = { { "build", build }, { "export", export }, { "list", list }, { "verify", verify }, { "prune", prune } };
+  g_autofree char *from = NULL, *recipe = NULL, *archive = NULL, *output = NULL;
+  gboolean previous = FALSE;
+  const GOptionEntry entries[] = {
+    { "from", 0, 0, G_OPTION_ARG_STRING, &from, "build: an image to build on", "IMAGE@sha256:HEX" },
+    { "recipe", 0, 0, G_OPTION_ARG_FILENAME, &recipe, "build: a folder with a recipe", "DIR" },
+    { "docker-archive", 0, 0, G_OPTION_ARG_FILENAME, &archive, "build: also write it for docker load", "FILE" },
+    { "output", 'o', 0, G_OPTION_ARG_FILENAME, &output, "export: the archive; standard output without it", "FILE" },
+    { "previous", 0, 0, G_OPTION_ARG_NONE, &previous, "prune: the previous images too", NULL },
+    { NULL }
+  };
   int status = QV_CLI_OK;
-  if (!qv_options_parse("images", NULL, &argc, &argv, &status))
+  guint i = 0;
+  while (argc > 1 && i < G_N_ELEMENTS(actions) && strcmp(argv[1], actions[i].name) != 0)
+    i++;
+  gboolean named = argc > 1 && i < G_N_ELEMENTS(actions);
+  if (named) { /* the action comes before its options */
+    argv[1] = argv[0];
+    argv++;
+    argc--;
+  }
+  if (!qv_options_parse("images", entries, &argc, &argv, &status))
     return status;
+  if (!named)
+    return qv_usage("images", "the first word is build, export, load, list, verify or prune");
   g_autoptr(QvConfig) config = qv_verb_config();
   if (config == NULL)
     return QV_CLI_CONFIG;
   g_autofree char *lock_file = qv_config_images_file(config);
-  if (argc > 1 && strcmp(argv[1], "load") == 0)
-    return qv_images_load_run(argc - 1, argv + 1, lock_file, config->docker_socket);
-  for (guint i = 0; argc > 1 && i < G_N_ELEMENTS(actions); i++) {
-    if (strcmp(argv[1], actions[i].name) == 0)
-      return actions[i].run(argc - 1, argv + 1, lock_file);
-  }
-  return qv_usage("images", argc > 1 ? "build, export, load, list, verify or prune, not `%s`" : "build, export, load, list, verify or prune%s",
-                  argc > 1 ? argv[1] : "");
+  const Asked asked = { .lock_file = lock_file, .docker_socket = config->docker_socket, .from = from, .recipe = recipe,
+                        .archive = archive, .output = output, .previous = previous };
+  return act(i, &asked, argc, argv);
 }

@@ -92,8 +92,6 @@ int qv_images_load_run(int argc, char **argv, const char *lock_file, const char 
 {
   g_autoptr(GError) error = NULL;
   int status = QV_CLI_OK;
-  if (!qv_options_parse("images", NULL, &argc, &argv, &status))
-    return status;
   g_autoptr(GPtrArray) images = qv_images_list(lock_file, &error);
   if (images == NULL) {
     qv_complain("%s", error->message);

@@ -84,10 +84,7 @@ int qv_usage(const char *verb, const char *format, ...)
 gboolean qv_options_parse(const char *verb, const GOptionEntry *entries, int *argc, char ***argv, int *status)
 {
   const QvVerb *found = find_verb(verb);
-  const char *parameters = found != NULL ? strchr(found->synopsis, ' ') : NULL;
-  if (parameters != NULL && g_str_has_prefix(parameters, " [OPTION…]"))
-    parameters += strlen(" [OPTION…]");
-  g_autoptr(GOptionContext) context = g_option_context_new(parameters != NULL && *parameters != '\0' ? parameters + 1 : NULL);
+  g_autoptr(GOptionContext) context = g_option_context_new(NULL);
   g_autoptr(GError) error = NULL;
   g_option_context_set_strict_posix(context, TRUE);
   g_option_context_set_help_enabled(context, FALSE);
@@ -106,10 +103,9 @@ gboolean qv_options_parse(const char *verb, const GOptionEntry *entries, int *ar
     return FALSE;
   }
   if (help) {
-    g_autofree char *name = g_strdup_printf("quavon %s", verb);
-    g_set_prgname(name);
     g_autofree char *text = g_option_context_get_help(context, TRUE, NULL);
-    fputs(text, stdout);
+    const char *rest = strstr(text, "\n\n"); /* GLib's own usage would have the options before an action */
+    printf("Usage:\n  quavon %s%s", found != NULL ? found->synopsis : verb, rest);
     *status = QV_CLI_OK;
     return FALSE;
   }
@@ -141,7 +137,7 @@ int qv_verb_help(int argc, char **argv)
   if (verb == NULL)
     return qv_usage("help", "there is no verb `%s`", argv[1]);
   if (verb->run == qv_verb_help || verb->run == qv_verb_version) {
-    printf("Usage: quavon %s\n%s\n", verb->synopsis, verb->summary);
+    printf("Usage:\n  quavon %s\n\n%s\n", verb->synopsis, verb->summary);
     return QV_CLI_OK;
   }
   char *asked[] = { argv[1], (char *)"--help", NULL };

@@ -116,6 +116,66 @@ def test_help():
             assert f"QD{number}" in codes and run(quavon, "help", "codes", f"QD{number}").strip(), number
 
 
+OPTION = re.compile(r"--([a-z][a-z-]*)")
+
+
+def told_of(verb):
+    """What the man pages tell of a verb: its own page, or its lines of the synopsis, its section and its paragraphs in quavon(1)."""
+    text = (ROOT / "man" / "quavon.1.scd").read_text(encoding="utf-8")
+    sections = dict(part.split("\n", 1) for part in text.split("\n# ")[1:])
+    parts = [line for line in sections["SYNOPSIS"].splitlines() if line.startswith(f"*quavon {verb}*")]
+    parts += [sections.get("QUAVON " + verb.upper(), "")]
+    parts += [part for part in sections["OTHER VERBS"].split("\n\n") if f"*quavon {verb}*" in part]
+    page = ROOT / "man" / f"quavon-{verb}.1.scd"
+    return parts, page.read_text(encoding="utf-8") if page.exists() else None
+
+
+def test_options_of_verbs():
+    """What the program takes is what it tells, in both ways of asking, and what the pages tell; no page tells of more. An action of a
+    verb is in its synopsis and in its page."""
+    with Installed() as installed:
+        quavon = installed.prefix / "bin" / "quavon"
+        known = set()
+        told = {}
+        for verb in re.findall(r"^  ([a-z]+) ", run(quavon, "help"), re.M):
+            said = run(quavon, "help", verb)
+            if verb not in ("help", "version"):
+                assert said == run(quavon, verb, "--help"), verb
+            takes = set(OPTION.findall(said)) - {"help"}
+            parts, page = told_of(verb)
+            assert parts[0], verb
+            # quavon(1) may leave them to a page of the verb's own.
+            missing = takes - set(OPTION.findall(page if page is not None else "\n".join(parts)))
+            assert not missing, (verb, missing)
+            if page is not None:
+                synopsis = page.split("# SYNOPSIS")[1].split("\n#")[0]
+                more = set(OPTION.findall(synopsis)) - takes
+                assert not more, (verb, more)
+            # Words of a synopsis that are no option and no placeholder are actions.
+            for action in re.findall(r"[a-z]+", re.sub(r"\[[^]]*\]", "", said.splitlines()[1]))[2:]:
+                for text in [parts[0]] + ([synopsis] if page is not None else []):
+                    assert re.search(rf"\*[^*]*\b{action}\b[^*]*\*", text), (verb, action)
+            known |= takes
+            told[verb] = "\n".join(parts)
+        for verb, text in told.items():
+            more = set(OPTION.findall(text)) - known
+            assert not more, (verb, more)
+
+
+def test_options_of_daemons():
+    with Installed() as installed:
+        for name in ("quavon-sandbox-runner", "quavon-sandbox-egress"):
+            said = run(installed.prefix / "sbin" / name, "--help")
+            page = (ROOT / "man" / (name + ".8.scd")).read_text(encoding="utf-8")
+            parts = {part.split("\n", 1)[0]: part for part in page.split("\n# ")}
+            takes = set(OPTION.findall(said.split("Configuration")[0]))
+            assert {"check", "help", "version"} <= takes
+            for part in ("SYNOPSIS", "OPTIONS"):
+                assert set(OPTION.findall(parts[part])) == takes, (name, part)
+            for option in takes - {"help"}:
+                assert re.search(r"^  --" + option + r"\b", said, re.M), (name, option)
+
+
 def test_moved_program():
     """An installation may be moved as a whole: its recipes are found beside it."""
     with Installed() as installed:

@@ -151,6 +151,9 @@ static void test_configuration(void)
   g_assert_cmpint(no_images.status, ==, 66);
   g_auto(Ended) no_action = quavon(setting, (const char *const[]){ "images", "polish", NULL });
   g_assert_cmpint(no_action.status, ==, 64);
+  g_auto(Ended) not_its = quavon(setting, (const char *const[]){ "images", "list", "--previous", NULL });
+  g_assert_cmpint(not_its.status, ==, 64);
+  g_assert_nonnull(strstr(not_its.err, "list takes no --previous"));
   tree_free(root);
 }
 
