@@ -5,9 +5,9 @@ PREFIX = /usr/local
 MAKEFLAGS += --no-print-directory
 
 .PHONY: all help guest deps deps-build demo test bench bench-full fuzz lint coverage install deb clean
-all: deps-build ## build everything (release) in build/release
+all: deps-build ## build the programs, the library and the man pages (release) in build/release
 	@scripts/configure.sh $(BUILD) $(PREFIX)
-	@ninja -C $(BUILD)
+	@ninja -C $(BUILD) programs
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 14

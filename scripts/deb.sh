@@ -16,12 +16,7 @@ arch=$(dpkg --print-architecture)
 if [ ! -f "$build/build.ninja" ]; then
   meson setup "$build" --buildtype=release -Ddebug=true --prefix=/usr --libexecdir=libexec -Dsystemdunitdir=/lib/systemd/system >/dev/null
 fi
-# What has changed in the description first: the lists of targets below are made of it.
-ninja -C "$build" build.ninja >"$build/ninja.log" 2>&1 || { tail -n 20 "$build/ninja.log"; exit 1; }
-targets=(src/cli/quavon src/runner/quavon-sandbox-runner src/entry/entry src/client/libquavon.so.0.1.0 src/client/libquavon.a)
-if [ -f src/egress/main.c ]; then targets+=(src/egress/quavon-sandbox-egress); fi
-while read -r page; do targets+=("man/$page"); done < <(cd "$build" && ninja -t targets all | sed -n 's#^man/\([^:]*\): CUSTOM_COMMAND.*#\1#p')
-ninja -C "$build" "${targets[@]}" >"$build/ninja.log" 2>&1 || { tail -n 20 "$build/ninja.log"; exit 1; }
+ninja -C "$build" programs >"$build/ninja.log" 2>&1 || { tail -n 20 "$build/ninja.log"; exit 1; }
 
 work=$(mktemp -d "$build/stage.XXXXXX")
 trap 'rm -rf "$work"' EXIT

@@ -3,6 +3,7 @@
 """`meson install` puts everything where PREFIX says; the installed program finds its data; scripts/configure.sh changes the
 prefix of a build that is there."""
 
+import json
 import os
 import pathlib
 import re
@@ -82,6 +83,15 @@ def test_files():
         for path in installed.prefix.rglob("*"):
             if path.is_file() and path.stat().st_size < 100_000 and b"\x7fELF" != path.read_bytes()[:4]:
                 assert str(ROOT).encode() not in path.read_bytes(), path
+
+
+def test_target():
+    """`make` builds the target `programs`: everything that is installed and is not there before a build."""
+    made = {path for path in json.loads(run(MESON, "introspect", BUILD, "--installed")) if path.startswith(str(BUILD))}
+    made = {str(pathlib.Path(path).relative_to(BUILD)) for path in made}
+    at_setup = {path for path in made if path.startswith(("meson-private/", "deploy/"))}
+    said = run("ninja", "-C", BUILD, "-t", "query", "programs")
+    assert made - at_setup == set(re.findall(r"^ +\| (.*)", said, re.M)), said
 
 
 def test_pages():
