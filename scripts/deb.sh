@@ -77,7 +77,7 @@ pack() { # package
     install -D -m 644 "$source/$name.lintian-overrides" "$folder/usr/share/lintian/overrides/$name"
   fi
   if [ "$name" = quavon-sandbox-runner ]; then
-    install -D -m 644 "$source/runner.env" "$folder/usr/share/doc/$name/examples/runner.env"
+    install -D -m 644 -t "$folder/usr/share/doc/$name/examples" "$source/runner.env" "$source/egress.env"
   fi
   for script in postinst prerm postrm; do
     if [ -f "$source/$name.$script" ]; then install -m 755 "$source/$name.$script" "$folder/DEBIAN/$script"; fi
