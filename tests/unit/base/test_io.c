@@ -5,8 +5,12 @@
 #include <fcntl.h>
 #include <glib.h>
 #include <glib/gstdio.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include "base/fd.h"
 #include "base/io.h"
@@ -110,11 +114,33 @@ static void test_beneath(void)
   g_assert_true(qv_fd_remove_tree(top, NULL));
 }
 
+/* For good, but nothing else in this program asks for it. */
+static void take_openat2_away(void)
+{
+  struct sock_filter code[] = {
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat2, 0, 1),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const struct sock_fprog program = {.len = G_N_ELEMENTS(code), .filter = code};
+  g_assert_cmpint(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), ==, 0);
+  g_assert_cmpint(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), ==, 0);
+}
+
+/* As inside gVisor: the walk answers as the one call does. */
+static void test_beneath_walked(void)
+{
+  take_openat2_away();
+  test_beneath();
+}
+
 int main(int argc, char **argv)
 {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/io/full", test_full);
   g_test_add_func("/io/autofd", test_autofd);
   g_test_add_func("/io/beneath", test_beneath);
+  g_test_add_func("/io/beneath-walked", test_beneath_walked);
   return g_test_run();
 }
