@@ -258,7 +258,7 @@ GBytes *qv_git_read_blob(QvGit *git, const QvListingEntry *entry, guint64 max_by
   g_autoptr(git_odb) odb = NULL;
   g_autoptr(git_odb_object) object = NULL;
   git_oid oid;
-  memcpy(oid.id, entry->oid, sizeof entry->oid);
+  memcpy(oid.id, entry->oid, QV_OID_BYTES);
   size_t len = 0;
   git_object_t type = GIT_OBJECT_INVALID;
   int rc = git_repository_odb(&odb, git->repo);

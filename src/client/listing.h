@@ -5,10 +5,12 @@
 
 #include <glib.h>
 
-/* One file to be packed. */
+enum { QV_OID_BYTES = 20 };
+
+/* One file to be packed, a view. */
 typedef struct {
-  char *path;          /* relative, parts joined by '/' */
-  guint8 oid[20];      /* the object's name; only for the files of a commit */
+  const char *path;    /* relative, parts joined by '/' */
+  const guint8 *oid;   /* the object's name; NULL for the files of a folder */
   gboolean executable; /* only for the files of a commit: a folder's file tells when it is opened */
 } QvListingEntry;
 
@@ -20,7 +22,8 @@ typedef struct {
 } QvLeftOut;
 
 typedef struct {
-  GPtrArray *entries; /* of QvListingEntry, sorted by qv_listing_sort */
+  GPtrArray *paths;    /* sorted by qv_listing_sort; what else is known of a file lies in front of its path */
+  GStringChunk *arena; /* holds all of it: a million files are little more than their names */
   QvLeftOut left_out;
   guint64 folders_n;
   guint64 max_entries; /* cap of entries, and of folders */
@@ -35,6 +38,9 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvListing, qv_listing_free)
  * that is not UTF-8, has control characters, or empty, `.` or `..` parts. Each names the path. */
 gboolean qv_listing_add(QvListing *listing, const char *path, const guint8 *oid, gboolean executable,
                         GError **error);
+
+guint qv_listing_n(const QvListing *listing);
+QvListingEntry qv_listing_entry(const QvListing *listing, guint i);
 
 /* Counts a folder: a tree object may name itself a billion times without holding one file. */
 gboolean qv_listing_add_folder(QvListing *listing, const char *path, GError **error);

@@ -216,18 +216,19 @@ static gboolean pack_all(const Source *source, const QvListing *listing, const Q
 {
   guint64 max_bytes = options->max_file_bytes != 0 ? options->max_file_bytes : QV_SNAPSHOT_FILE_BYTES_MAX;
   g_autofree guint8 *buffer = g_malloc(READ_BYTES);
-  for (guint i = 0; i < listing->entries->len; i++) {
-    const QvListingEntry *entry = g_ptr_array_index(listing->entries, i);
+  guint files_n = qv_listing_n(listing);
+  for (guint i = 0; i < files_n; i++) {
+    QvListingEntry entry = qv_listing_entry(listing, i);
     if (cancelled(cancellable, error))
       return FALSE;
     if (progress != NULL && i % PROGRESS_FILES == 0)
-      progress(i, listing->entries->len, data);
-    if (options->rev != NULL ? !pack_blob(source, entry, max_bytes, packer, error)
-                             : !pack_file(source, entry->path, max_bytes, buffer, packer, error))
+      progress(i, files_n, data);
+    if (options->rev != NULL ? !pack_blob(source, &entry, max_bytes, packer, error)
+                             : !pack_file(source, entry.path, max_bytes, buffer, packer, error))
       return FALSE;
   }
   if (progress != NULL)
-    progress(listing->entries->len, listing->entries->len, data);
+    progress(files_n, files_n, data);
   return TRUE;
 }
 
@@ -254,7 +255,7 @@ QvSnapshot *qv_snapshot_build(const QvSnapshotOptions *options, QvSnapshotProgre
   snapshot->fd = packed.fd;
   snapshot->gzip_bytes = packed.gzip_bytes;
   snapshot->tar_bytes = packed.tar_bytes;
-  snapshot->files_n = listing->entries->len;
+  snapshot->files_n = qv_listing_n(listing);
   snapshot->left_out = listing->left_out;
   memcpy(snapshot->sha256, packed.sha256, sizeof snapshot->sha256);
   memcpy(snapshot->tree_sha256, packed.tree_sha256, sizeof snapshot->tree_sha256);

@@ -107,19 +107,43 @@ static gboolean walk_below(const Walk *walk, int parent_fd, const char *name, co
   return walk_folder(walk, fd, path, git != NULL ? &inner : scope, ignored, error);
 }
 
-static gboolean walk_entry(const Walk *walk, int dir_fd, const char *name, const char *path, const Scope *scope,
+typedef struct {
+  unsigned char type; /* DT_… */
+  char name[];
+} Name;
+
+static Name *name_new(const struct dirent *entry)
+{
+  gsize n = strlen(entry->d_name) + 1;
+  Name *name = g_malloc(sizeof *name + n);
+  name->type = entry->d_type;
+  memcpy(name->name, entry->d_name, n);
+  return name;
+}
+
+/* The kind of file, as S_IF…; the folder's listing tells it on most file systems. 0: errno says why. */
+static mode_t kind_of(int dir_fd, const Name *entry)
+{
+  struct stat st;
+  if (entry->type != DT_UNKNOWN)
+    return DTTOIF(entry->type);
+  return fstatat(dir_fd, entry->name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? st.st_mode & S_IFMT : 0;
+}
+
+static gboolean walk_entry(const Walk *walk, int dir_fd, const Name *entry, const char *path, const Scope *scope,
                            gboolean ignored, GError **error)
 {
   QvListing *listing = walk->listing;
-  struct stat st;
+  const char *name = entry->name;
   if (strcmp(name, ".git") == 0) {
     listing->left_out.git++;
     return TRUE;
   }
-  if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+  mode_t kind = kind_of(dir_fd, entry);
+  if (kind == 0)
     return system_error(error, path);
-  gboolean is_folder = S_ISDIR(st.st_mode);
-  if (scope != NULL && strcmp(name, ".gitignore") == 0 && !S_ISREG(st.st_mode) && !is_folder && !ignored) {
+  gboolean is_folder = S_ISDIR(kind);
+  if (scope != NULL && strcmp(name, ".gitignore") == 0 && !S_ISREG(kind) && !is_folder && !ignored) {
     g_autofree char *shown = qv_path_show(path);
     g_set_error(error, QV_ERROR, QV_ERROR_FORMAT, "%s is not a regular file: the ignore rules cannot be read", shown);
     return FALSE;
@@ -139,15 +163,15 @@ static gboolean walk_entry(const Walk *walk, int dir_fd, const char *name, const
   }
   if (is_folder)
     return walk_below(walk, dir_fd, name, path, scope, ignored || skip, error);
-  if (S_ISREG(st.st_mode))
+  if (S_ISREG(kind))
     return qv_listing_add(listing, path, NULL, FALSE, error);
-  count_left_out(&listing->left_out, st.st_mode);
+  count_left_out(&listing->left_out, kind);
   return TRUE;
 }
 
 static int compare_names(gconstpointer a, gconstpointer b)
 {
-  return strcmp(*(const char *const *)a, *(const char *const *)b);
+  return strcmp((*(const Name *const *)a)->name, (*(const Name *const *)b)->name);
 }
 
 /* Takes dir_fd. Sorted, so that of two faults the same one is always reported, and
@@ -165,7 +189,7 @@ static GPtrArray *folder_names(int dir_fd, const char *path, DIR **dir, GError *
   errno = 0;
   while ((entry = readdir(*dir)) != NULL) {
     if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-      g_ptr_array_add(names, g_strdup(entry->d_name));
+      g_ptr_array_add(names, name_new(entry));
     errno = 0;
   }
   if (errno != 0) {
@@ -176,7 +200,7 @@ static GPtrArray *folder_names(int dir_fd, const char *path, DIR **dir, GError *
   return g_steal_pointer(&names);
 }
 
-static gboolean gitignore_first(gpointer name)
+static gboolean is_gitignore(const char *name)
 {
   return strcmp(name, ".gitignore") == 0;
 }
@@ -190,10 +214,10 @@ static gboolean walk_folder(const Walk *walk, int dir_fd, const char *path, cons
   gboolean ok = names != NULL;
   for (int pass = 0; ok && pass < 2; pass++) {
     for (guint i = 0; ok && i < names->len; i++) {
-      char *name = g_ptr_array_index(names, i);
-      if (gitignore_first(name) != (pass == 0))
+      const Name *name = g_ptr_array_index(names, i);
+      if (is_gitignore(name->name) != (pass == 0))
         continue;
-      g_autofree char *below = *path != '\0' ? g_strconcat(path, "/", name, NULL) : g_strdup(name);
+      g_autofree char *below = *path != '\0' ? g_strconcat(path, "/", name->name, NULL) : g_strdup(name->name);
       ok = walk_entry(walk, dirfd(dir), name, below, scope, ignored, error);
     }
   }

@@ -25,9 +25,9 @@ static char *paths(const char *root, const char *prefix, const char *rev)
   qv_listing_sort(listing, &error);
   g_assert_no_error(error);
   g_autoptr(GString) text = g_string_new(NULL);
-  for (guint i = 0; i < listing->entries->len; i++) {
-    const QvListingEntry *entry = g_ptr_array_index(listing->entries, i);
-    g_string_append_printf(text, "%s%s%s", i > 0 ? " " : "", entry->path, entry->executable ? "*" : "");
+  for (guint i = 0; i < qv_listing_n(listing); i++) {
+    QvListingEntry entry = qv_listing_entry(listing, i);
+    g_string_append_printf(text, "%s%s%s", i > 0 ? " " : "", entry.path, entry.executable ? "*" : "");
   }
   return g_string_free(g_steal_pointer(&text), FALSE);
 }
