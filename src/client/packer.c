@@ -151,27 +151,41 @@ static gboolean write_until(QvPacker *packer, guint most, GError **error)
 static gboolean send_block(QvPacker *packer, GError **error)
 {
   Block *block = g_steal_pointer(&packer->filling);
+  qv_digest_update(packer->tar_digest, block->tar, block->tar_n);
   g_queue_push_tail(&packer->under_way, block);
   g_thread_pool_push(packer->pool, block, NULL);
   return write_until(packer, 2 * packer->threads_n, error);
 }
 
+/* Where the tar's next bytes go. */
+static guint8 *room(QvPacker *packer, gsize *n)
+{
+  if (packer->filling == NULL) {
+    packer->filling = g_new0(Block, 1);
+    packer->filling->tar = g_malloc(QV_GZIP_MEMBER_BYTES);
+  }
+  *n = QV_GZIP_MEMBER_BYTES - packer->filling->tar_n;
+  return packer->filling->tar + packer->filling->tar_n;
+}
+
+static gboolean took(QvPacker *packer, gsize n, GError **error)
+{
+  packer->tar_bytes += n;
+  packer->filling->tar_n += n;
+  return packer->filling->tar_n < QV_GZIP_MEMBER_BYTES || send_block(packer, error);
+}
+
 static gboolean put(QvPacker *packer, const guint8 *bytes, gsize n, GError **error)
 {
-  qv_digest_update(packer->tar_digest, bytes, n);
-  packer->tar_bytes += n;
   while (n > 0) {
-    if (packer->filling == NULL) {
-      packer->filling = g_new0(Block, 1);
-      packer->filling->tar = g_malloc(QV_GZIP_MEMBER_BYTES);
-    }
-    gsize part = MIN(n, QV_GZIP_MEMBER_BYTES - packer->filling->tar_n);
-    memcpy(packer->filling->tar + packer->filling->tar_n, bytes, part);
-    packer->filling->tar_n += part;
+    gsize most;
+    guint8 *to = room(packer, &most);
+    gsize part = MIN(n, most);
+    memcpy(to, bytes, part);
+    if (!took(packer, part, error))
+      return FALSE;
     bytes += part;
     n -= part;
-    if (packer->filling->tar_n == QV_GZIP_MEMBER_BYTES && !send_block(packer, error))
-      return FALSE;
   }
   return TRUE;
 }
@@ -195,6 +209,20 @@ gboolean qv_packer_add(QvPacker *packer, const void *bytes, gsize n, GError **er
   g_assert(n <= packer->file_left);
   packer->file_left -= n;
   return put(packer, bytes, n, error);
+}
+
+guint8 *qv_packer_room(QvPacker *packer, gsize *n)
+{
+  guint8 *to = room(packer, n);
+  *n = (gsize)MIN(*n, packer->file_left);
+  return to;
+}
+
+gboolean qv_packer_took(QvPacker *packer, gsize n, GError **error)
+{
+  g_assert(n <= packer->file_left);
+  packer->file_left -= n;
+  return took(packer, n, error);
 }
 
 gboolean qv_packer_end(QvPacker *packer, GError **error)

@@ -15,6 +15,10 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvPacker, qv_packer_free)
  * LIMIT: the tar would be over its cap (names the path). SYSTEM: the spool cannot be written. */
 gboolean qv_packer_begin(QvPacker *packer, const char *path, guint64 size, gboolean executable, GError **error);
 gboolean qv_packer_add(QvPacker *packer, const void *bytes, gsize n, GError **error);
+/* The same without a copy: room for the file's next bytes, at least one while some are left, and at most what is left of
+ * it; then how many of them are there. */
+guint8 *qv_packer_room(QvPacker *packer, gsize *n);
+gboolean qv_packer_took(QvPacker *packer, gsize n, GError **error);
 gboolean qv_packer_end(QvPacker *packer, GError **error);
 
 typedef struct {

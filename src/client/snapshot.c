@@ -16,7 +16,7 @@
 #include "client/path.h"
 #include "client/work_tree.h"
 
-enum { READ_BYTES = 256 * 1024, PROGRESS_FILES = 64 };
+enum { PROGRESS_FILES = 64 };
 
 typedef struct {
   char *root; /* absolute, without links */
@@ -147,11 +147,12 @@ static gboolean too_big(const char *path, guint64 size, guint64 max_bytes, GErro
   return TRUE;
 }
 
-static gboolean copy_file(int fd, const char *path, const struct stat *before, guint8 *buffer, QvPacker *packer,
-                          GError **error)
+static gboolean copy_file(int fd, const char *path, const struct stat *before, QvPacker *packer, GError **error)
 {
   for (guint64 left = (guint64)before->st_size; left > 0;) {
-    ssize_t n = qv_io_read_full(fd, buffer, MIN(left, READ_BYTES));
+    gsize room_n;
+    guint8 *room = qv_packer_room(packer, &room_n);
+    ssize_t n = qv_io_read_full(fd, room, room_n);
     if (n < 0) {
       int err = errno;
       g_autofree char *shown = qv_path_show(path);
@@ -159,18 +160,19 @@ static gboolean copy_file(int fd, const char *path, const struct stat *before, g
     }
     if (n == 0)
       return changed_error(path, error);
-    if (!qv_packer_add(packer, buffer, (gsize)n, error))
+    if (!qv_packer_took(packer, (gsize)n, error))
       return FALSE;
     left -= (guint64)n;
   }
   struct stat after;
-  if (qv_io_read_full(fd, buffer, 1) != 0 || fstat(fd, &after) != 0 || !same_file(before, &after))
+  guint8 more;
+  if (qv_io_read_full(fd, &more, 1) != 0 || fstat(fd, &after) != 0 || !same_file(before, &after))
     return changed_error(path, error);
   return TRUE;
 }
 
-static gboolean pack_file(const Source *source, const char *path, guint64 max_bytes, guint8 *buffer,
-                          QvPacker *packer, GError **error)
+static gboolean pack_file(const Source *source, const char *path, guint64 max_bytes, QvPacker *packer,
+                          GError **error)
 {
   /* O_NONBLOCK: a FIFO that took the file's place since the walk must not hang us. */
   QV_AUTOFD int fd = qv_io_open_beneath(source->root_fd, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
@@ -187,7 +189,7 @@ static gboolean pack_file(const Source *source, const char *path, guint64 max_by
   if (too_big(path, (guint64)before.st_size, max_bytes, error))
     return FALSE;
   return qv_packer_begin(packer, path, (guint64)before.st_size, (before.st_mode & S_IXUSR) != 0, error) &&
-         copy_file(fd, path, &before, buffer, packer, error) && qv_packer_end(packer, error);
+         copy_file(fd, path, &before, packer, error) && qv_packer_end(packer, error);
 }
 
 static gboolean pack_blob(const Source *source, const QvListingEntry *entry, guint64 max_bytes, QvPacker *packer,
@@ -215,7 +217,6 @@ static gboolean pack_all(const Source *source, const QvListing *listing, const Q
                          GError **error)
 {
   guint64 max_bytes = options->max_file_bytes != 0 ? options->max_file_bytes : QV_SNAPSHOT_FILE_BYTES_MAX;
-  g_autofree guint8 *buffer = g_malloc(READ_BYTES);
   guint files_n = qv_listing_n(listing);
   for (guint i = 0; i < files_n; i++) {
     QvListingEntry entry = qv_listing_entry(listing, i);
@@ -224,7 +225,7 @@ static gboolean pack_all(const Source *source, const QvListing *listing, const Q
     if (progress != NULL && i % PROGRESS_FILES == 0)
       progress(i, files_n, data);
     if (options->rev != NULL ? !pack_blob(source, &entry, max_bytes, packer, error)
-                             : !pack_file(source, entry.path, max_bytes, buffer, packer, error))
+                             : !pack_file(source, entry.path, max_bytes, packer, error))
       return FALSE;
   }
   if (progress != NULL)
