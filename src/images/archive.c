@@ -25,6 +25,7 @@
 #include "images/store.h"
 
 #define CONFIG_BYTES_MAX (1024u * 1024)
+#define ARCHIVE_FRAME_BYTES 16384 /* headers, padding, manifest and end */
 static const gsize copy_bytes = 1024 * 1024;
 
 /* ---- the layer */
@@ -172,6 +173,21 @@ static gboolean write_archive(const char *lock_file, const char *hex, int fd, GE
   return write_text(fd, config_file, config, config_n, error) && write_file(fd, layer_name, layer_path, error) &&
          write_text(fd, "manifest.json", manifest, manifest_n, error) &&
          qv_fd_write_all(fd, "the archive", qv_tar_zeros, QV_TAR_END_BYTES, error);
+}
+
+gint64 qv_store_archive_bytes(const char *lock_file, const char *digest)
+{
+  static const char *const suffixes[] = {QV_STORE_CONFIG_SUFFIX, QV_STORE_LAYER_SUFFIX};
+  gint64 bytes = ARCHIVE_FRAME_BYTES;
+  for (gsize i = 0; i < G_N_ELEMENTS(suffixes); i++) {
+    struct stat info;
+    g_autofree char *name = g_strconcat(digest + strlen("sha256:"), suffixes[i], NULL);
+    g_autofree char *path = qv_store_path(lock_file, name);
+    if (stat(path, &info) != 0)
+      return 0;
+    bytes += info.st_size;
+  }
+  return bytes;
 }
 
 gboolean qv_images_export(const char *lock_file, const char *name, const char *digest, int fd, GError **error)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Owns the way of an image into a container engine:
  *
+ *   GET /version                is it an engine at all?
  *   GET /images/<digest>/json   there: done
- *   the archive, into a file without a name below the store, or in TMPDIR where that is not ours to write
+ *   the archive, into a file without a name below the store, or in TMPDIR where that is not ours to write or has no room
  *   POST /images/load           the file is the body; the engine answers with lines of JSON while it unpacks
  *   GET /images/<digest>/json   its id, which it computed itself, must be the digest
  *
@@ -22,7 +23,8 @@
 #include "images/store.h"
 #include "sandbox/docker_http.h"
 
-enum { CALL_MS = 30000, STANDSTILL_MS = 600000, TICK_MS = 200, LINE_BYTES_MAX = 256 * 1024, REASON_BYTES_MAX = 600 };
+enum { CALL_MS = 30000, STANDSTILL_MS = 600000, TICK_MS = 200, LINE_BYTES_MAX = 256 * 1024, REASON_BYTES_MAX = 600,
+       MIB = 1024 * 1024 };
 
 /* ---- what the engine has */
 
@@ -49,41 +51,72 @@ static gboolean has_image(QvEngine *engine, const char *digest, gboolean *there,
   return FALSE;
 }
 
-static QvEngine *open_engine(const char *socket)
+/* NULL where nobody answers, or somebody else. */
+static QvEngine *open_engine(const char *socket, GError **error)
 {
-  return qv_engine_new(socket != NULL ? socket : qv_engine_usual_socket());
+  g_autoptr(QvEngine) engine = qv_engine_new(socket != NULL ? socket : qv_engine_usual_socket());
+  json_t *version = qv_engine_greet(engine, CALL_MS, error);
+  if (version == NULL)
+    return NULL;
+  json_decref(version);
+  return g_steal_pointer(&engine);
 }
 
 gboolean qv_images_is_loaded(const char *socket, const char *digest, gboolean *there, GError **error)
 {
-  g_autoptr(QvEngine) engine = open_engine(socket);
-  return has_image(engine, digest, there, error);
+  g_autoptr(QvEngine) engine = open_engine(socket, error);
+  return engine != NULL && has_image(engine, digest, there, error);
 }
 
 /* ---- the archive */
 
-/* A file that has no name. */
-static int open_nameless(const char *folder)
+/* A file that has no name, in which BYTES have their place: a disk that is full says so before the work. -1 and errno. */
+static int open_nameless(const char *folder, gint64 bytes)
 {
   g_autofree char *path = g_build_filename(folder, "load.XXXXXX", NULL);
-  int fd = g_mkstemp_full(path, O_RDWR | O_CLOEXEC, 0600);
-  if (fd >= 0)
-    unlink(path);
-  return fd;
+  QV_AUTOFD int fd = g_mkstemp_full(path, O_RDWR | O_CLOEXEC, 0600);
+  if (fd < 0)
+    return -1;
+  unlink(path);
+  /* One that cannot keep a place free (EOPNOTSUPP) says it while it is written to. */
+  if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, bytes) == 0 || errno == EOPNOTSUPP || errno == ENOSYS)
+    return qv_io_steal(&fd);
+  return -1;
+}
+
+static void refuse_folders(const QvImagesLoad *load, const char *const *folders, const int *errors, gint64 bytes, GError **error)
+{
+  g_set_error(error, QV_ERROR, QV_ERROR_SYSTEM,
+              "the archive of %s, %" G_GINT64_FORMAT " MiB, has no place: %s: %s; %s: %s; make room in one of them, or name a "
+              "folder that has it in TMPDIR", load->name, (bytes + MIB - 1) / MIB, folders[0], g_strerror(errors[0]), folders[1],
+              g_strerror(errors[1]));
+}
+
+static int open_place(const QvImagesLoad *load, const char *digest, GError **error)
+{
+  g_autofree char *store = g_path_get_dirname(load->lock_file);
+  const char *const folders[] = {store, g_get_tmp_dir()};
+  int errors[G_N_ELEMENTS(folders)];
+  gint64 bytes = MAX(qv_store_archive_bytes(load->lock_file, digest), 1);
+  for (gsize i = 0; i < G_N_ELEMENTS(folders); i++) {
+    int fd = open_nameless(folders[i], bytes);
+    if (fd >= 0)
+      return fd;
+    errors[i] = errno;
+  }
+  refuse_folders(load, folders, errors, bytes, error);
+  return -1;
 }
 
 static int pack(const QvImagesLoad *load, const char *digest, GError **error)
 {
-  g_autofree char *folder = qv_store_path(load->lock_file, ".");
-  QV_AUTOFD int fd = open_nameless(folder);
-  if (fd < 0 && (errno == EACCES || errno == EROFS || errno == ENOENT))
-    fd = open_nameless(g_get_tmp_dir());
-  if (fd < 0) {
-    qv_error_set_errno(error, errno, "a file for the archive, in %s or %s", folder, g_get_tmp_dir());
+  QV_AUTOFD int fd = open_place(load, digest, error);
+  if (fd < 0 || !qv_images_export(load->lock_file, load->name, digest, fd, error))
+    return -1;
+  if (lseek(fd, 0, SEEK_SET) != 0) {
+    qv_error_set_errno(error, errno, "the archive of %s", load->name);
     return -1;
   }
-  if (!qv_images_export(load->lock_file, load->name, digest, fd, error) || lseek(fd, 0, SEEK_SET) != 0)
-    return -1;
   return qv_io_steal(&fd);
 }
 
@@ -180,10 +213,10 @@ static gboolean send(QvEngine *engine, const QvImagesLoad *load, int fd, GError 
 
 static gboolean load_digest(const QvImagesLoad *load, const char *digest, gboolean *loaded, GError **error)
 {
-  g_autoptr(QvEngine) engine = open_engine(load->socket);
+  g_autoptr(QvEngine) engine = open_engine(load->socket, error);
   gboolean there = FALSE;
   *loaded = FALSE;
-  if (!has_image(engine, digest, &there, error))
+  if (engine == NULL || !has_image(engine, digest, &there, error))
     return FALSE;
   if (there)
     return TRUE;

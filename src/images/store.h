@@ -17,6 +17,9 @@ const char *qv_store_architecture(void);
  * g_free. */
 char *qv_store_find(const char *lock_file, const char *name, const char *digest, GError **error);
 
+/* How long the archive of DIGEST will be, at most; 0: its files are not there. */
+gint64 qv_store_archive_bytes(const char *lock_file, const char *digest);
+
 /* Takes the writers' flock beside the lock file, waiting for it; makes the folder where it is missing. The
  * descriptor, which holds it until it is closed, or -1. */
 int qv_store_hold(const char *lock_file, GError **error);

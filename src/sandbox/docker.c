@@ -13,6 +13,7 @@
  *   docker_check.c     runtimes, images, what errors mean
  *   docker_sandbox.c   start, watch, events
  *   docker_kill.c      kill and removal
+ *   docker_mark.c      starts whose answer has not come
  *   docker_sweep.c     what an earlier process left
  *   docker_host.c      processes and control groups behind the engine's back
  *   docker_http.c, docker_attach.c, docker_frames.c   the wire */
@@ -68,8 +69,9 @@ static gboolean choose_api(QvDockerBackend *docker, const json_t *json, guint en
   const char *newest = json_string_value(json_object_get(json, "ApiVersion"));
   const char *oldest = json_string_value(json_object_get(json, "MinAPIVersion"));
   guint major = 0;
-  if (version == NULL || sscanf(version, "%3u.", &major) != 1 || api_number(newest) == 0) {
-    g_set_error(error, QV_ERROR, QV_ERROR_PEER, "docker: what answers at %s is no Docker Engine", qv_engine_socket(docker->engine));
+  if (sscanf(version, "%3u.", &major) != 1 || api_number(newest) == 0) {
+    g_set_error(error, QV_ERROR, QV_ERROR_PEER, "docker: the engine at %s has no version that is a number: %.40s, API %.40s",
+                qv_engine_socket(docker->engine), version, newest);
     return FALSE;
   }
   if (major < engine_min) {
@@ -90,13 +92,13 @@ static gboolean choose_api(QvDockerBackend *docker, const json_t *json, guint en
 
 static gboolean ask_engine(QvDockerBackend *docker, const QvBackendOptions *options, GError **error)
 {
-  g_auto(QvEngineAnswer) version = {0};
   g_auto(QvEngineAnswer) info = {0};
-  QvEngineRequest ask_version = {.method = "GET", .path = "/version", .deadline_ms = QV_DOCKER_CALL_MS};
   QvEngineRequest ask_info = {.method = "GET", .path = "/info", .deadline_ms = QV_DOCKER_CALL_MS};
   guint least = options->engine_min != 0 ? options->engine_min : ENGINE_MIN;
-  if (!qv_engine_do(docker->engine, &ask_version, &version, error) ||
-      !choose_api(docker, version.json, least, error) || !qv_engine_do(docker->engine, &ask_info, &info, error))
+  json_t *version = qv_engine_greet(docker->engine, QV_DOCKER_CALL_MS, error);
+  gboolean chosen = version != NULL && choose_api(docker, version, least, error);
+  json_decref(version);
+  if (!chosen || !qv_engine_do(docker->engine, &ask_info, &info, error))
     return FALSE;
   const char *system = json_string_value(json_object_get(info.json, "OSType"));
   if (g_strcmp0(system, "linux") != 0) {

@@ -216,6 +216,12 @@ static void refuse_socket(const char *path, GError **error)
               "start the runner anew", path, name, name);
 }
 
+static void refuse_stranger(const char *socket, GError **error)
+{
+  g_set_error(error, QV_ERROR, QV_ERROR_GONE,
+              "docker: what answers at %s is no Docker Engine; name the engine's socket in QUAVON_SANDBOX_DOCKER_SOCKET", socket);
+}
+
 static gboolean fail_call(QvEngineCall *call, CURLcode code, GError **error)
 {
   const char *socket = call->engine->socket;
@@ -229,6 +235,8 @@ static gboolean fail_call(QvEngineCall *call, CURLcode code, GError **error)
     g_set_error(error, QV_ERROR, QV_ERROR_GONE,
                 "docker: no engine answers at %s (%s); start it (systemctl start docker), or name its socket in "
                 "QUAVON_SANDBOX_DOCKER_SOCKET", socket, err != 0 ? g_strerror((int)err) : curl_easy_strerror(code));
+  else if (code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_WEIRD_SERVER_REPLY) /* no HTTP at all */
+    refuse_stranger(socket, error);
   else if (code == CURLE_OPERATION_TIMEDOUT)
     g_set_error(error, QV_ERROR, QV_ERROR_TIMEOUT, "docker: %s: no answer within %u ms", call->what, call->deadline_ms);
   else
@@ -281,6 +289,23 @@ gboolean qv_engine_do(QvEngine *engine, const QvEngineRequest *request, QvEngine
     own = (QvEngineAnswer){0};
   }
   return TRUE;
+}
+
+json_t *qv_engine_greet(QvEngine *engine, guint deadline_ms, GError **error)
+{
+  g_auto(QvEngineAnswer) answer = {0};
+  QvEngineRequest request = {.method = "GET", .path = "/version", .deadline_ms = deadline_ms};
+  if (!qv_engine_call(engine, &request, &answer, error))
+    return NULL;
+  if (answer.status == 200 && json_is_string(json_object_get(answer.json, "Version")) &&
+      json_is_string(json_object_get(answer.json, "ApiVersion")))
+    return json_incref(answer.json);
+  /* An engine in trouble says why. */
+  if (answer.status < 500 || !json_is_string(json_object_get(answer.json, "message")))
+    refuse_stranger(engine->socket, error);
+  else
+    qv_engine_answer_check(&answer, "GET /version", error);
+  return NULL;
 }
 
 /* ---- calls that do not block */

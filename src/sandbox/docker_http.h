@@ -53,6 +53,11 @@ gboolean qv_engine_do(QvEngine *engine, const QvEngineRequest *request, QvEngine
 /* Why an answer is no success; FALSE and *ERROR set, or TRUE. WHAT is for the text. */
 gboolean qv_engine_answer_check(const QvEngineAnswer *answer, const char *what, GError **error);
 
+/* What GET /version says, with a Version and an ApiVersion: json_decref. NULL: as qv_engine_call, and QV_ERROR_GONE with the socket's
+ * name where whoever answers there is no Docker Engine. An engine that is named is asked this first: what it has not is a 404, and
+ * so is everything at somebody else's socket. */
+json_t *qv_engine_greet(QvEngine *engine, guint deadline_ms, GError **error);
+
 typedef struct {
   /* The head of the answer is there; may be NULL. */
   void (*head)(QvEngineCall *call, long status, gpointer data);

@@ -2,12 +2,15 @@
 /* `quavon images load` on a private engine: a small image that somebody else made, by digest; what it refuses; what doctor says
  * without it; and `quavon run` in it, on both backends of an engine. */
 #include <glib/gstdio.h>
+#include <sched.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <unistd.h>
 
 #include "../../unit/client/tree.h"
 #include "embedded_run.h"
 #include "support/dockerd.h"
+#include "support/proxy.h"
 
 static Run *run;
 static QvTestDockerd *engine;
@@ -42,6 +45,56 @@ static void test_no_engine(void)
   load(69, "tiny");
   run_says(run_stderr(run), "no engine answers at");
   run_setenv(run, "QUAVON_SANDBOX_DOCKER_SOCKET", qv_test_dockerd_socket(engine));
+}
+
+/* A socket where somebody else answers, whose 404 is not about an image; and one that speaks no HTTP. */
+static void test_no_engines_socket(void)
+{
+  static const char *const ANSWERS[] = {"HTTP/1.0 404 Not Found\r\nContent-Length: 9\r\n\r\nnot found",
+                                        "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{}", "-ERR unknown command\r\n"};
+  QvTestProxy *proxy = qv_test_proxy_start(run->dir, qv_test_dockerd_socket(engine));
+  run_setenv(run, "QUAVON_SANDBOX_DOCKER_SOCKET", qv_test_proxy_socket(proxy));
+  for (gsize i = 0; i < G_N_ELEMENTS(ANSWERS); i++) {
+    const QvTestAnswer answer = {.name = "stranger", .bytes = ANSWERS[i], .after = QV_TEST_AFTER_HANG_UP};
+    qv_test_proxy_answer(proxy, "GET /version", &answer, 1);
+    load(69, "tiny");
+    g_autofree char *words = g_strdup_printf("what answers at %s is no Docker Engine", qv_test_proxy_socket(proxy));
+    run_says(run_stderr(run), words);
+  }
+  /* An engine in trouble has its own words. */
+  const QvTestAnswer ill = {.name = "ill", .bytes = "HTTP/1.0 503 x\r\nContent-Length: 22\r\n\r\n{\"message\":\"I am ill\"}",
+                            .after = QV_TEST_AFTER_HANG_UP};
+  qv_test_proxy_answer(proxy, "GET /version", &ill, 1);
+  load(1, "tiny");
+  run_says(run_stderr(run), "GET /version: 503: I am ill");
+  qv_test_proxy_free(proxy);
+  run_setenv(run, "QUAVON_SANDBOX_DOCKER_SOCKET", qv_test_dockerd_socket(engine));
+}
+
+/* A state folder that is full says so at once; with room in TMPDIR it is loaded all the same. In a mount namespace of our own, which
+ * takes the mount along however this ends. */
+static void test_full(void)
+{
+  g_assert_cmpint(unshare(CLONE_NEWNS), ==, 0);
+  g_assert_cmpint(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), ==, 0);
+  g_autofree char *images = tree_path(run->dir, "images"), *full = tree_path(run->dir, "full");
+  g_autofree char *lock = tree_path(full, "images.lock.json"), *old = tree_path(images, "images.lock.json");
+  g_assert_cmpint(g_mkdir(full, 0755), ==, 0);
+  g_assert_cmpint(mount("tmpfs", full, "tmpfs", 0, "size=16m"), ==, 0);
+  tree_run(run->dir, "sh", "-euc", "cp images/* full/; head -c 15728640 /dev/zero >full/rest || :", NULL);
+  run_setenv(run, "QUAVON_SANDBOX_IMAGES_FILE", lock);
+  run_setenv(run, "TMPDIR", full);
+  load(1, "tiny");
+  run_says(run_stderr(run), "No space left on device");
+  run_says(run_stderr(run), "TMPDIR");
+  run_says(run_stderr(run), full);
+  g_assert_false(has());
+  run_setenv(run, "TMPDIR", run->dir);
+  load(0, "tiny");
+  forget();
+  run_setenv(run, "QUAVON_SANDBOX_IMAGES_FILE", old);
+  g_assert_cmpint(umount2(full, MNT_DETACH), ==, 0);
+  g_assert_cmpint(g_rmdir(full), ==, 0);
 }
 
 /* Doctor names the image and the remedy; behind the load it does not. */
@@ -153,6 +206,8 @@ int main(int argc, char **argv)
   engine = qv_test_dockerd_start(QV_TEST_DOCKERD_USUAL);
   run_setenv(run, "QUAVON_SANDBOX_DOCKER_SOCKET", qv_test_dockerd_socket(engine));
   g_test_add_func("/images-load/no-engine", test_no_engine);
+  g_test_add_func("/images-load/no-engines-socket", test_no_engines_socket);
+  g_test_add_func("/images-load/full", test_full);
   g_test_add_func("/images-load/doctor", test_doctor);
   g_test_add_func("/images-load/load", test_load);
   g_test_add_func("/images-load/altered", test_altered);
