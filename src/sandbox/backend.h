@@ -66,7 +66,7 @@ typedef void (*QvSandboxFunc)(QvSandbox *sandbox, QvSandboxEvent event, gpointer
 /* What a sweep did, counted in sandboxes. */
 typedef struct {
   guint removed;
-  guint busy;   /* still owned by a living process: left alone */
+  guint busy;   /* still owned by a living process: left alone; or more of it may come: looked at again */
   guint failed; /* something remains; the error names the first */
 } QvSweepReport;
 

@@ -5,7 +5,8 @@
  * vain: a shim that stands still answers nobody, and the removal waits for it.
  *
  * A creation that is under way when the kill comes is waited for: its answer says what is to be removed. One whose answer is lost may
- * make its container after the kill has looked: it never starts, and the next sweep finds it by its label. */
+ * make its container after the kill has looked: it never starts, and the next sweep finds it by its label. A start that is under
+ * way is cut off (docker_mark.c). */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -84,12 +85,13 @@ static gboolean groups_may_be_left(const QvDockerSandbox *s)
   return !s->head.started || s->group.memory == NULL || access(s->group.memory, F_OK) == 0;
 }
 
-/* The engine went while it started the container, and what it had asked containerd for may still happen, behind our look: the
- * run folder stays, with a mark, so that a later sweep looks again. */
-static gboolean leave_for_later(const QvDockerBackend *docker, const char *sandbox_id, GError **error)
+/* The container is gone. Where its start was cut off, by us or by the engine's end, and another engine has removed it, more may
+ * come: the run folder stays, marked. */
+static gboolean leave_folder(QvDockerSandbox *s, GError **error)
 {
-  g_autofree char *path = qv_docker_cut_path(docker, sandbox_id);
-  return qv_fd_write_file(path, "", 0, 0600, error);
+  QvDockerBackend *docker = (QvDockerBackend *)s->head.backend;
+  return s->start_open && !qv_docker_made_it(docker, s->container) ? qv_docker_mark_cut(docker, s->head.id, error)
+                                                                   : qv_run_folder_remove(docker->runs_dir, s->head.id, error);
 }
 
 gboolean qv_docker_kill(QvSandbox *sandbox, GError **error)
@@ -118,8 +120,7 @@ gboolean qv_docker_kill(QvSandbox *sandbox, GError **error)
   } else if (s->create_sent && !remove_unknown(s, until_ms, error)) {
     return FALSE;
   }
-  if (s->lock_fd >= 0 && !(s->start_cut && s->container != NULL ? leave_for_later(docker, s->head.id, error)
-                                                                 : qv_run_folder_remove(docker->runs_dir, s->head.id, error)))
+  if (s->lock_fd >= 0 && !leave_folder(s, error))
     return FALSE;
   s->clean = TRUE;
   qv_io_close_cleanup(&s->lock_fd);

@@ -3,7 +3,8 @@
  *
  *   runs/<sandbox id>/lock        as for every backend (sandbox/run_folder.h)
  *   runs/<sandbox id>/container   the engine's id, as soon as it is known
- *   runs/<sandbox id>/cut         its start was cut off by the engine's end: looked at once more, later (docker_sweep.c)
+ *   runs/<sandbox id>/starting    its start was sent, and is not answered (docker_mark.c)
+ *   runs/<sandbox id>/cut         it never was: looked at once more, later
  *
  * Everything else is the engine's, and is found again by the labels of container_docker.h; what the
  * engine forgot (a refused start leaves processes that no call of it removes) is found by its 64 hex digits in the arguments and
@@ -60,7 +61,7 @@ typedef struct {
   QvDockerGroup group;
   gboolean create_sent;
   gboolean wait_ready, events_ready, start_sent;
-  gboolean start_cut;         /* the start was sent, and its answer never came */
+  gboolean start_open;        /* the start was sent, and its answer has not come: the mark is there */
   gboolean has_exit;          /* the engine told the exit, in exit_code */
   int exit_code;
   gboolean ended;             /* EXITED was told, or is about to be */
@@ -104,11 +105,24 @@ gboolean qv_docker_sweep(QvBackend *backend, const char *sandbox_id, QvSweepRepo
 char **qv_docker_leftovers(QvBackend *backend, const char *sandbox_id);
 /* The containers of this runner: array of {"Id", "State", "Labels"}; of one job, or all with NULL. json_decref. */
 json_t *qv_docker_list(QvDockerBackend *docker, const char *sandbox_id, GError **error);
-char *qv_docker_cut_path(const QvDockerBackend *docker, const char *sandbox_id);
 char *qv_docker_note_path(const QvDockerBackend *docker, const char *sandbox_id);
 /* The engine's id in the run folder; NULL: none. */
 char *qv_docker_read_note(const QvDockerBackend *docker, const char *sandbox_id);
 gboolean qv_docker_container_id_valid(const char *id);
+
+/* --- docker_mark.c --- */
+typedef enum {
+  QV_DOCKER_MARK_NONE,     /* what is removed now is gone for good */
+  QV_DOCKER_MARK_STARTING, /* more may come, unless the engine made it that removes it; else it is to be marked as cut off */
+  QV_DOCKER_MARK_CUT,      /* more may come still */
+} QvDockerMark;
+gboolean qv_docker_mark_starting(const QvDockerBackend *docker, const char *sandbox_id, GError **error);
+void qv_docker_mark_answered(const QvDockerBackend *docker, const char *sandbox_id);
+/* From now on its time counts. */
+gboolean qv_docker_mark_cut(const QvDockerBackend *docker, const char *sandbox_id, GError **error);
+/* Is the engine that answers now the one that made CONTAINER, which it has removed? FALSE where that is not known. */
+gboolean qv_docker_made_it(QvDockerBackend *docker, const char *container);
+QvDockerMark qv_docker_mark_read(const QvDockerBackend *docker, const char *sandbox_id);
 
 /* --- docker_host.c: this host's processes and control groups; of no use in another pid namespace --- */
 /* The processes that have CONTAINER's id in their arguments or control groups, as gint. */

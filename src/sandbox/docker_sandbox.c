@@ -120,12 +120,17 @@ static gboolean step_is_good(QvDockerSandbox *s, const QvEngineAnswer *answer, c
   return FALSE;
 }
 
-static QvEngineCall *begin(QvDockerSandbox *s, const char *method, const char *format, const char *body,
-                           guint deadline_ms, const QvEngineEvents *events)
+static QvEngineCall *begin(QvDockerSandbox *s, const char *method, const char *tail, guint deadline_ms,
+                           const QvEngineEvents *events)
 {
-  g_autofree char *path = g_strdup_printf("/containers/%s%s", s->container != NULL ? s->container : "", format);
-  QvEngineRequest request = {.method = method, .path = path, .body = body, .deadline_ms = deadline_ms};
+  g_autofree char *path = g_strdup_printf("/containers/%s%s", s->container, tail);
+  QvEngineRequest request = {.method = method, .path = path, .deadline_ms = deadline_ms};
   return qv_engine_begin(backend_of(s)->engine, &request, events, s);
+}
+
+static QvEngineCall *ask(QvDockerSandbox *s, const char *tail, const QvEngineEvents *events)
+{
+  return begin(s, "GET", tail, QV_DOCKER_CALL_MS, events);
 }
 
 /* ---- the end */
@@ -181,7 +186,7 @@ static void look_at_end(QvDockerSandbox *s)
 {
   static const QvEngineEvents events = {.done = on_last_look};
   if (!s->killed && !s->ended && s->step == NULL)
-    s->step = begin(s, "GET", "/json", NULL, QV_DOCKER_CALL_MS, &events);
+    s->step = ask(s, "/json", &events);
 }
 
 static void on_waited(QvEngineCall *call, const QvEngineAnswer *answer, const GError *error, gpointer data)
@@ -195,7 +200,6 @@ static void on_waited(QvEngineCall *call, const QvEngineAnswer *answer, const GE
     const char *why = error != NULL ? error->message : "docker: the container was taken away";
     add_diagnostics(s, (const guint8 *)why, strlen(why));
     if (!s->head.started) {
-      s->start_cut = s->start_sent;
       fail(s, g_strdup(why));
       return;
     }
@@ -241,7 +245,7 @@ static gboolean on_tick(gpointer data)
   if (s->group.memory != NULL)
     read_group(s);
   else if (s->stats == NULL && s->head.started && !s->has_exit)
-    s->stats = begin(s, "GET", STATS_PATH, NULL, QV_DOCKER_CALL_MS, &events);
+    s->stats = ask(s, STATS_PATH, &events);
   return G_SOURCE_CONTINUE;
 }
 
@@ -300,23 +304,30 @@ static void on_started(QvEngineCall *call, const QvEngineAnswer *answer, const G
 {
   static const QvEngineEvents events = {.done = on_group};
   QvDockerSandbox *s = data;
-  s->start_cut = answer == NULL;
+  s->start_open = answer == NULL;
+  if (answer != NULL)
+    qv_docker_mark_answered(backend_of(s), s->head.id);
   if (!step_is_good(s, answer, error, "start"))
     return;
   drop_source(&s->deadline);
   s->head.started = TRUE;
   emit(s, QV_SANDBOX_STARTED);
   if (!s->killed && !s->ended)
-    s->step = begin(s, "GET", "/json", NULL, QV_DOCKER_CALL_MS, &events);
+    s->step = ask(s, "/json", &events);
 }
 
 static void maybe_start(QvDockerSandbox *s)
 {
   static const QvEngineEvents events = {.done = on_started};
+  g_autoptr(GError) problem = NULL;
   if (!s->wait_ready || !s->events_ready || s->start_sent || s->ended || s->killed)
     return;
-  s->start_sent = TRUE;
-  s->step = begin(s, "POST", "/start", NULL, 0, &events);
+  if (!qv_docker_mark_starting(backend_of(s), s->head.id, &problem)) {
+    fail(s, g_strdup(problem->message));
+    return;
+  }
+  s->start_sent = s->start_open = TRUE;
+  s->step = begin(s, "POST", "/start", 0, &events);
 }
 
 static void on_wait_head(QvEngineCall *call, long status, gpointer data)
@@ -351,7 +362,7 @@ static void on_attach_ready(gpointer data)
   static const QvEngineEvents wait_events = {.head = on_wait_head, .done = on_waited};
   static const QvEngineEvents event_events = {.head = on_events_head, .line = on_event, .done = on_events_done};
   QvDockerSandbox *s = data;
-  s->waiting = begin(s, "POST", "/wait?condition=next-exit", NULL, 0, &wait_events);
+  s->waiting = begin(s, "POST", "/wait?condition=next-exit", 0, &wait_events);
   g_autofree char *filters = g_strdup_printf("{\"container\":[\"%s\"],\"event\":[\"oom\"]}", s->container);
   g_autofree char *escaped = qv_engine_escape(filters);
   g_autofree char *path = g_strconcat("/events?filters=", escaped, NULL);
@@ -424,7 +435,7 @@ static void on_created(QvEngineCall *call, const QvEngineAnswer *answer, const G
     fail(s, g_strdup(problem->message));
     return;
   }
-  s->step = begin(s, "GET", "/json", NULL, QV_DOCKER_CALL_MS, &events);
+  s->step = ask(s, "/json", &events);
 }
 
 static gboolean on_deadline(gpointer data)

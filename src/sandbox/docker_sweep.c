@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Owns what an earlier process left, and the leak check. Both look at the engine's containers with our labels (runner
- * id and owner: never another runner's, never an unlabelled one) and at our run folders, and at nothing else. A run folder that
- * a kill marked is swept once the mark is old: until then the engine's helpers may still do what they were told. */
+ * id and owner: never another runner's, never an unlabelled one) and at our run folders, and at nothing else. Of a start that was
+ * cut off what there is goes at once, and the run folder when what may still come has come (docker_mark.c). */
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -15,17 +14,10 @@
 
 #define SWEEP_DEADLINE_MS 30000 /* a sandbox */
 #define NOTE_BYTES_MAX 128
-/* What the engine had begun when it went has ended by then. */
-#define CUT_S 30
 
 gboolean qv_docker_container_id_valid(const char *id)
 {
   return id != NULL && strlen(id) == QV_DOCKER_ID_HEX && qv_hex_valid(id, QV_DOCKER_ID_HEX);
-}
-
-char *qv_docker_cut_path(const QvDockerBackend *docker, const char *sandbox_id)
-{
-  return g_build_filename(docker->runs_dir, sandbox_id, "cut", NULL);
 }
 
 char *qv_docker_note_path(const QvDockerBackend *docker, const char *sandbox_id)
@@ -127,17 +119,19 @@ static gboolean remove_all(QvDockerBackend *docker, const json_t *list, const ch
       return FALSE;
   }
   /* The engine may have forgotten it, and the host not. */
-  return (noted == NULL || remove_one(docker, noted, until_ms, error)) &&
-         qv_run_folder_remove(docker->runs_dir, id, error);
+  return noted == NULL || remove_one(docker, noted, until_ms, error);
 }
 
-/* Marked, and not for long enough. */
-static gboolean is_too_early(const QvDockerBackend *docker, const char *id)
+/* What may still come keeps its run folder. */
+static gboolean close_folder(QvDockerBackend *docker, const char *id, QvDockerMark mark, QvSweepReport *report, GError **error)
 {
-  struct stat st;
-  g_autofree char *path = qv_docker_cut_path(docker, id);
-  gint64 age_s = stat(path, &st) == 0 ? qv_clock_unix_ms() / 1000 - (gint64)st.st_mtime : CUT_S;
-  return age_s >= 0 && age_s < CUT_S;
+  g_autofree char *noted = mark == QV_DOCKER_MARK_STARTING ? qv_docker_read_note(docker, id) : NULL;
+  gboolean cut = mark == QV_DOCKER_MARK_STARTING && (noted == NULL || !qv_docker_made_it(docker, noted));
+  gboolean later = cut || mark == QV_DOCKER_MARK_CUT;
+  if (later ? cut && !qv_docker_mark_cut(docker, id, error) : !qv_run_folder_remove(docker->runs_dir, id, error))
+    return FALSE;
+  *(later ? &report->busy : &report->removed) += 1;
+  return TRUE;
 }
 
 static void sweep_one(QvDockerBackend *docker, const json_t *list, const char *id, QvSweepReport *report, GError **error)
@@ -145,14 +139,14 @@ static void sweep_one(QvDockerBackend *docker, const json_t *list, const char *i
   gboolean busy;
   g_autoptr(GError) problem = NULL;
   G_GNUC_UNUSED QV_AUTOFD int lock = qv_run_folder_lock(docker->runs_dir, id, &busy, &problem);
-  if (busy || (problem == NULL && is_too_early(docker, id))) {
+  if (busy) {
     report->busy++;
     return;
   }
-  if (problem == NULL && remove_all(docker, list, id, &problem)) {
-    report->removed++;
+  /* Read before the removal: an old mark is one that this look is behind. */
+  QvDockerMark mark = qv_docker_mark_read(docker, id);
+  if (problem == NULL && remove_all(docker, list, id, &problem) && close_folder(docker, id, mark, report, &problem))
     return;
-  }
   report->failed++;
   if (error != NULL && *error == NULL)
     g_propagate_prefixed_error(error, g_steal_pointer(&problem), "sweep of %s: ", id);

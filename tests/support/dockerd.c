@@ -115,10 +115,20 @@ void qv_test_dockerd_restart(QvTestDockerd *d)
   tell(d, "start");
 }
 
+static GPid ask_pid(QvTestDockerd *d, const char *command)
+{
+  g_autofree char *answer = ask(d, command);
+  return (GPid)g_ascii_strtoll(answer, NULL, 10);
+}
+
 GPid qv_test_dockerd_pid(QvTestDockerd *d)
 {
-  g_autofree char *answer = ask(d, "pid");
-  return (GPid)g_ascii_strtoll(answer, NULL, 10);
+  return ask_pid(d, "pid");
+}
+
+GPid qv_test_dockerd_containerd(QvTestDockerd *d)
+{
+  return ask_pid(d, "containerd");
 }
 
 char *qv_test_dockerd_image(QvTestDockerd *d, const char *folder, const char *architecture)

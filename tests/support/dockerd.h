@@ -29,6 +29,7 @@ void qv_test_dockerd_kill_all(QvTestDockerd *dockerd); /* and containerd */
 void qv_test_dockerd_stop(QvTestDockerd *dockerd);     /* SIGTERM the engine and wait: it ends its containers */
 void qv_test_dockerd_restart(QvTestDockerd *dockerd);  /* what does not run: the same socket and data */
 GPid qv_test_dockerd_pid(QvTestDockerd *dockerd);      /* for SIGSTOP */
+GPid qv_test_dockerd_containerd(QvTestDockerd *dockerd);
 
 /* An image of one layer with the content of FOLDER, for ARCHITECTURE (NULL: this one): its digest. Free with g_free. */
 char *qv_test_dockerd_image(QvTestDockerd *dockerd, const char *folder, const char *architecture);

@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <utime.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -166,17 +165,6 @@ static void test_half_a_minute(Fixture *f, gconstpointer data)
   require_works(f, f->backend);
 }
 
-/* A start whose answer never came may go on behind our back: its run folder stays until that must be over. */
-static void sweep_cut(Fixture *f, const char *id)
-{
-  g_autofree char *mark = g_build_filename(f->state, "runs", id, "cut", NULL);
-  g_assert_cmpuint(leftovers_with(f->backend, "container "), ==, 0);
-  g_assert_cmpuint(leftovers_with(f->backend, "run folder "), ==, 1);
-  sweep_ok(f->backend, NULL, 0, 1);
-  g_assert_cmpint(utime(mark, &(struct utimbuf){.actime = 1000, .modtime = 1000}), ==, 0);
-  sweep_ok(f->backend, NULL, 1, 0);
-}
-
 /* The engine did what it was asked, and its answer is lost: what it made is found and removed, and made once. What only asks
  * may be asked again. */
 static void test_lost_answers(Fixture *f, gconstpointer data)
@@ -197,10 +185,7 @@ static void test_lost_answers(Fixture *f, gconstpointer data)
     if (!ROWS[i].asks)
       require_failure(guest, "lost");
     g_assert_cmpuint(qv_test_proxy_lost_n(relay.proxy), ==, lost_n + 1);
-    g_autofree char *id = g_strdup(qv_sandbox_id(guest->sandbox));
     guest_free(guest);
-    if (strstr(ROWS[i].call, "/start") != NULL)
-      sweep_cut(f, id);
     assert_no_leftovers(f->backend);
   }
   relay_close(&relay);
