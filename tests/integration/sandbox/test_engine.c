@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The docker-* backends against an engine that refuses, dies, forgets, or has been tampered with. */
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -221,6 +222,43 @@ static void test_shim_killed(Fixture *f, gconstpointer data)
   assert_no_leftovers(f->backend);
 }
 
+/* The youngest of a guest's processes, once there are WANT of them; 0: it has started before, or ended. */
+static pid_t await_processes(Fixture *f, Guest *guest, guint want)
+{
+  for (gint64 until = qv_clock_mono_ms() + DEADLINE_MS; guest->started + guest->exited == 0;) {
+    g_auto(GStrv) lines = qv_backend_leftovers(f->backend);
+    guint n = 0;
+    int pid = 0, youngest = 0;
+    for (guint i = 0; lines[i] != NULL; i++)
+      if (sscanf(lines[i], "process %d ", &pid) == 1) {
+        n++;
+        youngest = MAX(youngest, pid);
+      }
+    if (n >= want)
+      return youngest;
+    g_assert_cmpint(qv_clock_mono_ms(), <, until);
+    g_main_context_iteration(NULL, FALSE);
+  }
+  return 0;
+}
+
+/* kill -9 of what a start has just begun, at its moments. It fails, or goes on where that one had done its part. */
+static void test_killed_while_starting(Fixture *f, gconstpointer data)
+{
+  for (guint want = 1; want <= 4; want++) {
+    Guest *guest = guest_start(f, f->backend, &SMALL, NULL);
+    pid_t pid = await_processes(f, guest, want);
+    if (pid != 0)
+      kill(pid, SIGKILL);
+    for (gint64 until = qv_clock_mono_ms() + DEADLINE_MS; guest->started + guest->exited == 0; g_usleep(2000)) {
+      g_assert_cmpint(qv_clock_mono_ms(), <, until);
+      g_main_context_iteration(NULL, FALSE);
+    }
+    guest_free(guest);
+    assert_no_leftovers(f->backend);
+  }
+}
+
 static char *container_of(Fixture *f, Guest *guest)
 {
   g_autofree char *path = g_build_filename(f->state, "runs", qv_sandbox_id(guest->sandbox), "container", NULL);
@@ -355,6 +393,7 @@ static const FixtureCase CASES[] = {
   {ON_DOCKER, "containerd-killed", test_containerd_killed},
   {ON_DOCKER, "killed-while-away", test_killed_while_away},
   {ON_DOCKER, "shim-killed", test_shim_killed},
+  {ON_DOCKER, "killed-while-starting", test_killed_while_starting},
   {ON_DOCKER, "removed-by-others", test_removed_by_others},
   {ON_DOCKER, "sweep-by-label", test_sweep_by_label},
   {ON_DOCKER, "sweep-groups", test_sweep_groups},
