@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -37,7 +38,9 @@ gboolean qv_metrics_file_write(const char *path, const char *text, GError **erro
   QV_AUTOFD int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (fd < 0)
     return qv_error_set_errno(error, errno, "%s", temporary);
-  gboolean fine = qv_fd_write_all(fd, temporary, text, strlen(text), error);
+  /* For whoever reads it, whatever the umask: a service's is 0077. */
+  gboolean fine = fchmod(fd, 0644) == 0 || qv_error_set_errno(error, errno, "%s", temporary);
+  fine = fine && qv_fd_write_all(fd, temporary, text, strlen(text), error);
   if (fine && rename(temporary, path) != 0)
     fine = qv_error_set_errno(error, errno, "%s", path);
   if (!fine)
