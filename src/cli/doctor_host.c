@@ -22,6 +22,8 @@ enum {
   ENGINE_S = 5,
   ENGINE_MIN = 24,
   KERNEL_MIN = 5 * 1000 + 10,
+  RUNSC_TESTED = 20240729,
+  RUNSC_NEWNET = 20241028,       /* the first release that starts such containers there */
   KERNEL_NEWNET = 6 * 1000 + 11, /* core network settings are seen in every namespace (gvisor#10704) */
 };
 
@@ -97,7 +99,13 @@ static void check_runsc(GPtrArray *findings, const QvConfig *config)
   }
   out[strcspn(out, "\n")] = '\0';
   gint64 date = release_date(out);
-  if (date > 0 && date < 20241028 && kernel_version() >= KERNEL_NEWNET) {
+  if (date > 0 && date < RUNSC_TESTED) {
+    qv_finding_add(findings, "host-runsc", QV_DOCTOR_WARN, NULL, "%s: older than %d, the oldest release that is tested; a runner may not start with it",
+                   out, RUNSC_TESTED);
+    qv_finding_remedy(findings, "apt install -t bookworm-backports runsc, or a release of gVisor's own (docs/GVISOR.md); then restart the runner");
+    return;
+  }
+  if (date > 0 && date < RUNSC_NEWNET && kernel_version() >= KERNEL_NEWNET) {
     qv_finding_add(findings, "host-runsc", QV_DOCTOR_WARN, NULL,
                    "%s: on this kernel it starts no container with a network of its own (jobs without egress, and the backend runsc, are not affected)",
                    out);

@@ -160,6 +160,18 @@ static char *shown_stderr(QvRunscSandbox *s)
   return g_strdup("it said nothing");
 }
 
+/* A release that lacks an option of ours prints its whole help behind the line that says so. */
+static char *explain(char *take_text)
+{
+  char *said = strstr(take_text, "flag provided but not defined");
+  if (said == NULL)
+    return take_text;
+  said[strcspn(said, "\n")] = '\0';
+  char *text = g_strdup_printf("this release of gVisor is too old, install 20240729 or newer (docs/GVISOR.md): %s", said);
+  g_free(take_text);
+  return text;
+}
+
 /* A process that is ending, or a zombie, has left its cgroups and is no danger. */
 static gboolean is_ending(gint pid)
 {
@@ -230,7 +242,7 @@ static gboolean on_end(gint fd, GIOCondition condition, gpointer data)
     return G_SOURCE_REMOVE;
   s->ended = TRUE;
   if (!s->head.started) {
-    g_autofree char *text = shown_stderr(s);
+    g_autofree char *text = explain(shown_stderr(s));
     s->head.failure = WIFSIGNALED(status)
                         ? g_strdup_printf("runsc: ended by signal %d before the sandbox started: %s", WTERMSIG(status), text)
                         : g_strdup_printf("runsc: ended with status %d before the sandbox started: %s",

@@ -492,6 +492,8 @@ static void test_host(Fixture *f, gconstpointer data)
   expect(f, "host-runsc", "ok", "no runsc here");
   write_script(runsc, "#!/bin/sh\nexit 3\n");
   expect(f, "host-runsc", "fail", "--version fails");
+  write_script(runsc, "#!/bin/sh\necho runsc version 0.0~20221219.0\n");
+  expect(f, "host-runsc", "warn", "the oldest release that is tested");
   write_script(runsc, "#!/bin/sh\necho runsc version release-20991231.0\n");
   expect(f, "host-runsc", "ok", "20991231");
   run_setenv(f->run, "QUAVON_SANDBOX_DOCKER_SOCKET", nowhere);

@@ -148,6 +148,8 @@ static void test_program_fails(Fixture *f, gconstpointer data)
   check_with_script(f, "#!/bin/sh\nexec >&- 2>&-\nsleep 100000\n", 300, QV_ERROR_TIMEOUT, "did not answer");
   check_with_script(f, SAYS_VERSION "echo cannot do that >&2; exit 128\n", DEADLINE_MS, QV_ERROR_SYSTEM,
                     "cannot do that");
+  check_with_script(f, SAYS_VERSION "printf 'flag provided but not defined: -directfs\\nUsage: runsc\\n' >&2; exit 2\n", DEADLINE_MS,
+                    QV_ERROR_SYSTEM, "too old, install 20240729 or newer (docs/GVISOR.md): flag provided but not defined: -directfs");
   check_with_script(f, SAYS_VERSION "kill -9 $$\n", DEADLINE_MS, QV_ERROR_SYSTEM, "signal 9");
   check_with_script(f, SAYS_VERSION "echo still waiting >&2; exec sleep 100000\n", 8000, QV_ERROR_SYSTEM, "did not start");
   /* A failed start that leaves processes of every shape: docker with runsc does (facts). */
