@@ -35,7 +35,7 @@ enum {
  * KEYS        32 bytes each: the derived keys of base, overlay (zeros: none) and result, the salt of result, the key of
  *             live; then the egress token, 43 bytes and a NUL (zeros: none)
  * CHUNK       u32 0 base or 1 overlay, u32 index, the sealed chunk as it came from Valkey
- * GRANT       u32: this many more PAYLOAD frames may be sent
+ * GRANT       u32: this many more PAYLOAD frames may be sent; QV_CHUNKS_IN_MEMORY_MAX may come without, right behind REPORT
  * STOP        kill the sandbox, report what there is
  * DISCARD     no report is wanted: clean up and exit
  * END_EGRESS  setup is over, or its time is: cut the way to the proxy

@@ -34,6 +34,7 @@
 
 enum {
   DRAIN_MS = 30000,       /* for the unpack process to read what a dead sandbox left in the socket, and to sum up */
+  LINGER_MS = 2000,       /* for the payload to go out before a sandbox that has done its work is taken down */
   PUSH_MS = 1000,         /* for the supervisor to take what is queued, before a call that blocks */
   ORPHAN_SECONDS = 90,    /* then a job process without a supervisor dies: the next start sweeps */
 };
@@ -63,7 +64,7 @@ typedef struct {
   QvHostEnd end;
   QvSandboxUsage usage;
   guint drain;           /* timer source */
-  guint remove;          /* idle source */
+  guint remove;          /* timer source: the sandbox goes once the payload has, or then */
   int status;
 } Job;
 
@@ -211,6 +212,11 @@ static void give_up_facts(Job *job, QvHostEnd end)
 
 /* ---- payload out */
 
+static void on_sent(gpointer data)
+{
+  remove_sandbox(data);
+}
+
 static void send_payload(Job *job)
 {
   while (job->sealer != NULL && job->grants > 0) {
@@ -233,6 +239,8 @@ static void send_payload(Job *job)
     if (qv_blob_writer_next(job->sealer) < 0)
       g_clear_pointer(&job->sealer, qv_blob_writer_free);
   }
+  if (job->sealer == NULL && job->remove != 0)
+    qv_channel_flush(job->supervisor, on_sent, job);
   maybe_leave(job);
 }
 
@@ -286,9 +294,9 @@ static void on_facts(GBytes *facts, gpointer data)
   if (facts == NULL)
     job->end = QV_HOST_BAD_OUTPUT;
   report(job, facts);
+  /* Taking a sandbox down blocks: the answer does not wait for it. */
+  job->remove = g_timeout_add(LINGER_MS, on_remove, job);
   send_payload(job);
-  /* The report is on its way before the sandbox is taken down. */
-  job->remove = g_idle_add_full(G_PRIORITY_LOW, on_remove, job, NULL);
 }
 
 /* ---- what the sandbox says */
@@ -550,7 +558,7 @@ int qv_job_main(void)
 {
   qv_role_enter(FALSE);
   signal(SIGALRM, SIG_DFL);
-  Job job = {.loop = g_main_loop_new(NULL, FALSE)};
+  Job job = {.loop = g_main_loop_new(NULL, FALSE), .grants = QV_CHUNKS_IN_MEMORY_MAX};
   job.supervisor = qv_channel_new(QV_JOB_CHANNEL_FD, QV_IPC_FROM_SUPERVISOR, on_frame, on_supervisor_gone, &job);
   g_main_loop_run(job.loop);
   g_clear_handle_id(&job.drain, g_source_remove);

@@ -51,7 +51,7 @@ struct QvJobLink {
   Slot in[WINDOW];
   /* payload */
   QvHostReport host;
-  gboolean has_host, reported, storing;
+  gboolean has_host, reported, storing, discarding;
   gint64 payload_chunks, payload_got, payload_stored;
   Slot out[WINDOW];
   /* live logs: best effort */
@@ -156,6 +156,8 @@ static void on_stored(const GError *error, gpointer user)
 static gboolean on_payload(QvJobLink *link, const guint8 *payload, gsize n, GError **error)
 {
   Slot *slot = NULL;
+  if (link->discarding) /* sent before it heard of that */
+    return TRUE;
   for (int i = 0; i < WINDOW && slot == NULL; i++) {
     if (link->out[i].command == 0)
       slot = &link->out[i];
@@ -181,8 +183,6 @@ void qv_job_link_store(QvJobLink *link)
   if (link->payload_chunks == 0) {
     TELL(link, received, link->data);
     TELL(link, stored, link->data);
-  } else if (link->channel != NULL) {
-    qv_channel_send_u32(link->channel, QV_IPC_GRANT, WINDOW);
   }
 }
 
@@ -449,6 +449,7 @@ void qv_job_link_stop(QvJobLink *link)
 void qv_job_link_discard(QvJobLink *link)
 {
   link->storing = FALSE;
+  link->discarding = TRUE;
   for (int i = 0; i < WINDOW; i++) { /* none may arrive behind what is done next */
     if (link->out[i].command != 0)
       qv_conn_cancel(link->conn, link->out[i].command);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The runner's own life: drain and shutdown, kill -9 and the stalled path, Valkey away at the start and in the
- * middle, reload, two tenants, images that go bad under a running runner. */
+ * middle, reload, two tenants, images that go bad under a running runner, an answer before the sandbox is gone. */
 #include <fcntl.h>
 #include <glib.h>
 #include <glib/gstdio.h>
+#include <glob.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -332,6 +333,63 @@ static void test_problem(World *world)
   world_expect_clean(world);
 }
 
+/* A folder in the sandbox's control group: as long as it is there the sandbox cannot be removed. NULL: there is no such group. */
+static char *hold_cgroup(const QvJob *job)
+{
+  static const char *const places[] = {"/sys/fs/cgroup/pids/quavon", "/sys/fs/cgroup/quavon"};
+  for (gsize i = 0; i < G_N_ELEMENTS(places); i++) {
+    g_autofree char *pattern = g_strdup_printf("%s/*/%s", places[i], job->job_id);
+    glob_t found;
+    if (glob(pattern, 0, NULL, &found) != 0)
+      continue;
+    g_autofree char *held = g_build_filename(found.gl_pathv[0], "held", NULL);
+    globfree(&found);
+    if (g_mkdir(held, 0755) == 0)
+      return g_steal_pointer(&held);
+  }
+  return NULL;
+}
+
+/* Adds the job, with seven chunks of payload, and holds it while the job process stands still before the guest's end. NULL: it was quicker. */
+static char *hold_job(World *world, QvJob *job, char sha256[65])
+{
+  g_strfreev(job->artefacts);
+  job->artefacts = g_strsplit("big", " ", -1);
+  world_add(world, job, sha256);
+  GPid process;
+  AWAIT((process = world_child(world->runner, "job")) != 0);
+  while (kill(process, SIGSTOP) == 0) {
+    char *held = hold_cgroup(job);
+    kill(process, SIGCONT);
+    if (held != NULL)
+      return held;
+    g_usleep(2000);
+  }
+  return NULL;
+}
+
+/* What takes the sandbox down may take its time: the answer, payload and all, is there before. */
+static void test_answer_first(World *world)
+{
+  world_start(world, NULL);
+  for (int tries = 0; tries < 20; tries++) {
+    char sha256[65];
+    g_autoptr(QvJob) job = world_job(world, "sleep 2; head -c 6291456 /dev/urandom > big");
+    g_autofree char *held = hold_job(world, job, sha256);
+    g_autoptr(QvResult) result = world_result(world, job, sha256);
+    if (held == NULL)
+      continue;
+    g_assert_false(world_log_has(world, "is not wholly removed"));
+    g_assert_cmpint(result->status, ==, QV_STATUS_SUCCEEDED);
+    g_assert_nonnull(result->payload);
+    g_assert_cmpint(result->payload->chunks, ==, 7);
+    g_assert_cmpint(g_rmdir(held), ==, 0);
+    world_expect_clean(world);
+    return;
+  }
+  g_error("every job was quicker than its test");
+}
+
 int main(int argc, char **argv)
 {
   if (!backend_select(argc, argv))
@@ -351,6 +409,7 @@ int main(int argc, char **argv)
     world_test_add("/runner/lifecycle/tenants", QV_TEST_VALKEY_PLAIN, test_tenants);
     world_test_add("/runner/lifecycle/images", QV_TEST_VALKEY_PLAIN, test_images);
     world_test_add("/runner/lifecycle/abandon", QV_TEST_VALKEY_PERSIST, test_abandon);
+    world_test_add("/runner/lifecycle/answer-first", QV_TEST_VALKEY_PLAIN, test_answer_first);
     world_test_add("/runner/lifecycle/problem", QV_TEST_VALKEY_PLAIN, test_problem);
   }
   int status = g_test_run();
