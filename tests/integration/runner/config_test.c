@@ -188,6 +188,10 @@ static void test_check(void)
   expect("--check", "VALKEY_URL=unix:///tmp/qv-no-such-socket", 1, "fail  valkey");
   expect("--check", ON(ON_DOCKER) ? "QUAVON_SANDBOX_DOCKER_SOCKET=/no/such/engine" : "QUAVON_SANDBOX_RUNSC=/no/such/runsc", 1,
          "fail  backend");
+  if (ON(ON_DOCKER)) {
+    expect("--check", "QUAVON_SANDBOX_ENGINE_MIN=99", 1, "99 is the oldest that is tested");
+    expect("--check", "QUAVON_SANDBOX_DOCKER_ALLOW=Privileged", 1, "Privileged cannot be done without");
+  }
 }
 
 int main(int argc, char **argv)

@@ -90,6 +90,7 @@ static void test_record(void)
   g_assert_cmpuint(health->images_n, >=, 1);
   g_assert_cmpstr(health->images[0].digest, ==, world->image.digest);
   g_assert_true(health->insecure == ON(ON_DOCKER_RUNC));
+  g_assert_true(world_log_has(world, "this backend isolates no hostile code") == ON(ON_DOCKER_RUNC));
   g_assert_false(has_clock(health));
   g_autofree char *score = qv_test_valkey_cli(world->valkey, "ZSCORE", "quavon-sandbox:runners", health->runner_id, NULL);
   g_assert_cmpint(g_ascii_strtoll(score, NULL, 10), >=, before);

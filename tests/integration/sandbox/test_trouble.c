@@ -227,6 +227,81 @@ static void test_altered(Fixture *f, gconstpointer data)
   relay_close(&relay);
 }
 
+/* One setting that the engine did not keep. TEXT and OTHER: a part of its account of a container, of the same length. */
+static void require_dropped(Fixture *f, const char *text, const char *other, const char *name, const char *allow)
+{
+  g_autoptr(GError) error = NULL;
+  g_autoptr(QvTestProxy) proxy = qv_test_proxy_start(f->dir, qv_test_dockerd_socket(backend_dockerd()));
+  QvBackendOptions options = fixture_options(f, "test-runner");
+  options.docker_socket = qv_test_proxy_socket(proxy);
+  options.docker_allow = allow;
+  g_autoptr(QvBackend) backend = qv_backend_open(row->name, &options, &error);
+  g_assert_no_error(error);
+  qv_test_proxy_alter(proxy, text, other);
+  Guest *guest = guest_start(f, backend, &SMALL, NULL);
+  if (allow == NULL)
+    require_failure(guest, name);
+  else
+    guest_expect(guest, "echo without", "echo without");
+  guest_free(guest);
+  assert_no_leftovers(f->backend);
+}
+
+static void test_setting_dropped(Fixture *f, gconstpointer data)
+{
+  require_dropped(f, "\"ReadonlyRootfs\":true", "\"ReadonlyRootfs\":null", "ReadonlyRootfs", NULL);
+  require_dropped(f, "\"NetworkMode\":\"none\"", "\"NetworkMode\":\"host\"", "NetworkMode", NULL);
+  require_dropped(f, "\"MemorySwap\":", "\"MemorySwop\":", "MemorySwap", NULL);
+  require_dropped(f, "\"MemorySwap\":", "\"MemorySwop\":", "MemorySwap", "MemorySwap");
+}
+
+/* What GET /version has behind NAME, as TEXT and the same with VALUE in the place of its first characters. */
+static void alter_version(QvTestProxy *proxy, const char *name, const char *value)
+{
+  g_autofree char *text = qv_test_dockerd_call(backend_dockerd(), "GET", "/version", NULL, NULL);
+  g_autofree char *head = g_strdup_printf("\"%s\":\"", name);
+  const char *at = g_strrstr(text, head); /* the engine's own; before it are its components' */
+  g_assert_nonnull(at);
+  g_autofree char *old = g_strndup(at, strlen(head) + strlen(value));
+  g_autofree char *other = g_strconcat(head, value, NULL);
+  qv_test_proxy_alter(proxy, old, other);
+}
+
+/* An older engine is refused, or accepted knowingly; the API is the newest that both sides have. */
+static void test_other_versions(Fixture *f, gconstpointer data)
+{
+  static const struct {
+    const char *name, *value, *path;
+  } APIS[] = {{"ApiVersion", "1.41", "POST /v1.41/containers/create"}, {"MinAPIVersion", "1.44", "POST /v1.44/containers/create"}};
+  g_autoptr(GError) error = NULL;
+  g_autoptr(QvTestProxy) proxy = qv_test_proxy_start(f->dir, qv_test_dockerd_socket(backend_dockerd()));
+  QvBackendOptions options = fixture_options(f, "test-runner");
+  options.docker_socket = qv_test_proxy_socket(proxy);
+  alter_version(proxy, "Version", "19.");
+  g_assert_null(qv_backend_open(row->name, &options, &error));
+  g_assert_error(error, QV_ERROR, QV_ERROR_POLICY);
+  require_words(error->message, "the engine is 19.");
+  require_words(error->message, "accept it with QUAVON_SANDBOX_ENGINE_MIN=19");
+  g_clear_error(&error);
+  options.engine_min = 19;
+  g_autoptr(QvBackend) old = qv_backend_open(row->name, &options, &error);
+  g_assert_no_error(error);
+  require_works(f, old);
+  options.engine_min = 0;
+  for (gsize i = 0; i < G_N_ELEMENTS(APIS); i++) {
+    alter_version(proxy, APIS[i].name, APIS[i].value);
+    g_autoptr(QvBackend) backend = qv_backend_open(row->name, &options, &error);
+    g_assert_no_error(error);
+    guint lost_n = qv_test_proxy_lost_n(proxy);
+    qv_test_proxy_lose_reply_to(proxy, APIS[i].path, 1);
+    Guest *guest = guest_start(f, backend, &SMALL, NULL);
+    require_failure(guest, "lost");
+    g_assert_cmpuint(qv_test_proxy_lost_n(proxy), ==, lost_n + 1);
+    guest_free(guest);
+    require_works(f, backend);
+  }
+}
+
 static void call_ok(const char *method, const char *path, int expected)
 {
   int status;
@@ -449,6 +524,8 @@ static const FixtureCase CASES[] = {
   {ON_DOCKER_RUNSC, "lost-answers", test_lost_answers},
   {ON_DOCKER, "byte-by-byte", test_byte_by_byte},
   {ON_DOCKER, "altered", test_altered},
+  {ON_DOCKER, "setting-dropped", test_setting_dropped},
+  {ON_DOCKER, "other-versions", test_other_versions},
   {ON_DOCKER, "tag-moves", test_tag_moves},
   {ON_DOCKER, "disk-full", test_disk_full},
   {ON_DOCKER_RUNSC, "stopped-sandbox", test_stopped_sandbox},
