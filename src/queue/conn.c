@@ -3,7 +3,8 @@
  *   waiting: to be written as soon as a link is up, in this order
  *   sent:    written to the present link, its replies come in this order
  *   resting: answered "not now", goes back to waiting at its time
- * A lost link moves the AGAIN commands of `sent` back to the front of `waiting`
+ * While a link is up and nothing waits, a command goes to `sent` at once; the link gathers
+ * what one turn of the loop brings. A lost link moves the AGAIN commands of `sent` back to the front of `waiting`
  * and fails the ONCE ones. Completing a command unlinks it first and then calls
  * back, so that a callback may do anything, also free the connection. */
 #include "queue/conn.h"
@@ -43,6 +44,7 @@ struct QvConn {
   QvConnState state;
   GError *last_error;
   gboolean fail_fast;
+  gboolean moving; /* the link is given up as soon as its reply is handed over: nothing goes to it any more */
   QvConnStateFunc state_func;
   gpointer state_user;
   GQueue waiting, sent, resting;
@@ -184,15 +186,19 @@ static void on_housekeeping(gpointer user)
 
 /* The link's events */
 
+static void write_command(QvConn *conn, Command *c)
+{
+  move_to(c, &conn->sent, FALSE);
+  qv_link_write(conn->link, c->bytes, 1);
+}
+
 static void on_flush(gpointer user)
 {
   QvConn *conn = user;
   if (conn->state != QV_CONN_UP)
     return;
-  for (Command *c; (c = g_queue_peek_head(&conn->waiting));) {
-    move_to(c, &conn->sent, FALSE);
-    qv_link_write(conn->link, c->bytes, 1);
-  }
+  for (Command *c; (c = g_queue_peek_head(&conn->waiting));)
+    write_command(conn, c);
 }
 
 static void on_up(QvLink *link, gpointer user)
@@ -227,6 +233,7 @@ static gboolean on_reply(QvLink *link, const QvReply *reply, gpointer user)
   /* The address may lead to another server by now: a replica must not be asked again on the same socket. */
   gboolean moved = qv_reply_is_error(reply, "READONLY") || qv_reply_is_error(reply, "UNBLOCKED");
   conn->refs++;
+  conn->moving = moved;
   g_autoptr(GError) error = NULL;
   if (c->send != QV_SEND_ONCE && qv_reply_is_transient(reply))
     rest(conn, c);
@@ -234,6 +241,7 @@ static gboolean on_reply(QvLink *link, const QvReply *reply, gpointer user)
     complete(conn, c, reply, NULL);
   else
     complete(conn, c, NULL, error);
+  conn->moving = FALSE;
   if (moved && !conn->freed && conn->link == link)
     qv_conn_reset(conn);
   conn_unref(conn);
@@ -382,8 +390,12 @@ guint64 qv_conn_send_full(QvConn *conn, QvSend send, gint64 deadline_ms, int arg
     return c->id;
   }
   g_hash_table_insert(conn->by_id, &c->id, c);
-  move_to(c, &conn->waiting, FALSE);
   plan_housekeeping(conn, c->deadline_us);
+  if (conn->state == QV_CONN_UP && !conn->moving && g_queue_is_empty(&conn->waiting)) {
+    write_command(conn, c);
+    return c->id;
+  }
+  move_to(c, &conn->waiting, FALSE);
   if (conn->state == QV_CONN_UP)
     qv_timer_arm_before_us(conn->flush, 0);
   return c->id;

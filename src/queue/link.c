@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Theory of operation: GIO connects and does TLS asynchronously; after that the
  * pollable streams are read and written without blocking from two sources.
+ * What is written while replies are handed out goes out at the end of that turn, in one call; else a timer does it
+ * (each arming wakes the loop once more: at a job a round trip that was most of its cost).
  * Closing never says goodbye over TLS: that could block on a half-open peer, and
  * RESP replies carry their own lengths. */
 #include "queue/link.h"
 
 #include <gio/gio.h>
+#include <glib-unix.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
@@ -43,6 +46,7 @@ struct QvLink {
   QvSilence silence;
   guint hello_n;
   gboolean shaking_hands;
+  gboolean reading; /* in a turn of reads, whose end writes */
 };
 
 static void lose(QvLink *link, GError *take_why);
@@ -219,7 +223,8 @@ void qv_link_write(QvLink *link, GBytes *bytes, guint replies_n)
     return;
   qv_silence_await(&link->silence, g_get_monotonic_time(), replies_n);
   g_queue_push_tail(&link->outgoing, g_bytes_ref(bytes));
-  qv_timer_arm_before_us(link->flush, 0);
+  if (!link->reading)
+    qv_timer_arm_before_us(link->flush, 0);
 }
 
 /* Reading */
@@ -310,7 +315,10 @@ static gboolean on_readable(GObject *stream, gpointer user)
 {
   QvLink *link = user;
   char buffer[READ_BYTES];
+  if (link->reading)
+    return TRUE; /* a loop inside of a callback */
   link->refs++;
+  link->reading = TRUE;
   for (int i = 0; i < READS_A_TURN && link->state != LOST; i++) {
     GError *error = NULL;
     gssize n = g_pollable_input_stream_read_nonblocking(link->in, buffer, sizeof buffer, NULL, &error);
@@ -330,6 +338,9 @@ static gboolean on_readable(GObject *stream, gpointer user)
         break;
     }
   }
+  link->reading = FALSE;
+  if (link->state != LOST && !link->write_source)
+    write_some(link);
   gboolean more = link->state != LOST;
   link_unref(link);
   return more;
@@ -337,15 +348,33 @@ static gboolean on_readable(GObject *stream, gpointer user)
 
 /* Connecting */
 
+static gboolean on_fd_readable(gint fd, GIOCondition condition, gpointer user)
+{
+  return on_readable(NULL, user);
+}
+
+/* A bare socket is watched without GIO's source, which takes its descriptor out of the loop and puts it back, with two
+ * wake-ups of the loop each, at every turn. */
+static void watch_input(QvLink *link)
+{
+  if (link->stream == G_IO_STREAM(link->socket)) {
+    link->read_source = g_unix_fd_source_new(g_socket_get_fd(g_socket_connection_get_socket(link->socket)), G_IO_IN);
+    g_source_set_callback(link->read_source, G_SOURCE_FUNC(on_fd_readable), link, NULL);
+    g_source_set_can_recurse(link->read_source, TRUE); /* so that it stays in the loop while it is dispatched */
+  } else {
+    link->read_source = g_pollable_input_stream_create_source(link->in, NULL);
+    g_source_set_callback(link->read_source, G_SOURCE_FUNC(on_readable), link, NULL);
+  }
+  g_source_attach(link->read_source, g_main_context_get_thread_default());
+}
+
 static void begin_stream(QvLink *link, GIOStream *take_stream)
 {
   link->stream = take_stream;
   link->in = G_POLLABLE_INPUT_STREAM(g_io_stream_get_input_stream(take_stream));
   link->out = G_POLLABLE_OUTPUT_STREAM(g_io_stream_get_output_stream(take_stream));
   heard(link);
-  link->read_source = g_pollable_input_stream_create_source(link->in, NULL);
-  g_source_set_callback(link->read_source, G_SOURCE_FUNC(on_readable), link, NULL);
-  g_source_attach(link->read_source, g_main_context_get_thread_default());
+  watch_input(link);
   begin_hello(link);
 }
 

@@ -16,8 +16,6 @@ void qv_reply_free(QvReply *reply)
     return;
   for (gsize i = 0; i < reply->elements_n; i++)
     qv_reply_free(reply->elements[i]);
-  g_free(reply->elements);
-  g_free(reply->text);
   g_free(reply);
 }
 

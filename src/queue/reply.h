@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One answer of the server as a value. conn.c builds it with hiredis's reader;
+/* One answer of the server as a value. resp.c builds it with hiredis's reader;
  * nobody else knows hiredis. Bytes may hold NUL and are always followed by one
- * that is not counted in len. */
+ * that is not counted in len. One allocation: text and elements stand behind it. */
 #pragma once
 
 #include <glib.h>

@@ -52,9 +52,27 @@ gint64 qv_worker_now_ms(void)
   return qv_clock_unix_ms();
 }
 
+gsize qv_worker_number(char out[QV_NUMBER_SIZE], gint64 n)
+{
+  char digits[QV_NUMBER_SIZE];
+  gsize len = 0, from = sizeof digits;
+  guint64 left = n < 0 ? -(guint64)n : (guint64)n;
+  do
+    digits[--from] = (char)('0' + left % 10);
+  while ((left /= 10) > 0);
+  if (n < 0)
+    out[len++] = '-';
+  memcpy(out + len, digits + from, sizeof digits - from);
+  len += sizeof digits - from;
+  out[len] = '\0';
+  return len;
+}
+
 char *qv_worker_next_token(QvWorker *w)
 {
-  return g_strdup_printf("%s:%" G_GUINT64_FORMAT, w->uuid, ++w->token_n);
+  char n[QV_NUMBER_SIZE];
+  qv_worker_number(n, (gint64)++w->token_n);
+  return g_strconcat(w->uuid, ":", n, NULL);
 }
 
 void qv_worker_say(QvWorker *w, const GError *why)
@@ -255,13 +273,12 @@ static void on_fetched(const QvReply *reply, const GError *error, gpointer user)
 
 static void send_fetch(QvWorker *w)
 {
-  g_autofree char *lock_ms = g_strdup_printf("%" G_GINT64_FORMAT, w->lock_ms);
-  g_autofree char *now = g_strdup_printf("%" G_GINT64_FORMAT, qv_worker_now_ms());
-  g_autofree char *cap = g_strdup_printf("%" G_GSIZE_FORMAT, w->data_max_bytes);
+  char now[QV_NUMBER_SIZE];
+  qv_worker_number(now, qv_worker_now_ms());
   if (!w->fetch_token)
     w->fetch_token = qv_worker_next_token(w);
-  const char *args[] = { w->queue, w->fetch_token, lock_ms, now, w->name ? w->name : "", cap, w->fetch_again ? "1" : "0",
-                         w->order };
+  const char *args[] = { w->queue, w->fetch_token, w->lock_ms_text, now, w->name ? w->name : "", w->data_max_text,
+                         w->fetch_again ? "1" : "0", w->order };
   w->loop = LOOP_FETCHING;
   w->woken = FALSE;
   w->fetch_order_n = w->order_n;
@@ -383,6 +400,8 @@ QvWorker *qv_worker_new(const QvWorkerOptions *options, const QvWorkerEvents *ev
   w->lock_ms = MAX(options->lock_ms, 1000);
   w->stalled_ms = MAX(options->stalled_ms, 1000);
   w->data_max_bytes = options->data_max_bytes;
+  qv_worker_number(w->lock_ms_text, w->lock_ms);
+  qv_worker_number(w->data_max_text, (gint64)w->data_max_bytes);
   w->jobs = g_hash_table_new_full(g_str_hash, g_str_equal, NULL, job_free);
   w->paused = TRUE;
   w->next_due_ms = -1;

@@ -75,6 +75,8 @@ static void on_reply(const QvReply *reply, const GError *error, gpointer user)
       send_end(job);
     else if (odd || qv_reply_error_is_transient(error)) {
       job->pause_ms = CLAMP(job->pause_ms * 2, PAUSE_MIN_MS, PAUSE_MAX_MS);
+      if (!job->retry)
+        job->retry = qv_timer_new(send_end, job);
       qv_timer_arm_ms(job->retry, job->pause_ms);
     } else {
       finished(job, QV_FINISH_LOST, error);
@@ -85,19 +87,17 @@ static void on_reply(const QvReply *reply, const GError *error, gpointer user)
   qv_worker_unref(w);
 }
 
-static char *number(gint64 n)
-{
-  return g_strdup_printf("%" G_GINT64_FORMAT, n);
-}
-
 static void send_finish(Job *job)
 {
   QvWorker *w = job->worker;
   gboolean ok = job->end == END_COMPLETE;
   const QvKeep *keep = ok ? &job->options.completed : &job->options.failed;
-  g_autofree char *now = number(qv_worker_now_ms()), *count = number(keep->count), *age = number(keep->age_s);
-  g_autofree char *limit = number(keep->limit), *attempts = number(job->options.attempts);
-  g_autofree char *lock_ms = number(w->lock_ms), *cap = number(w->data_max_bytes);
+  char now[QV_NUMBER_SIZE], count[QV_NUMBER_SIZE], age[QV_NUMBER_SIZE], limit[QV_NUMBER_SIZE], attempts[QV_NUMBER_SIZE];
+  qv_worker_number(now, qv_worker_now_ms());
+  qv_worker_number(count, keep->count);
+  qv_worker_number(age, keep->age_s);
+  qv_worker_number(limit, keep->limit);
+  qv_worker_number(attempts, job->options.attempts);
   const char *head[] = { w->queue,
                          job->pub.id,
                          job->token,
@@ -111,9 +111,9 @@ static void send_finish(Job *job)
                          job->again ? "1" : "0",
                          job->fetch_next ? "1" : "0",
                          job->next_token,
-                         lock_ms,
+                         w->lock_ms_text,
                          w->name ? w->name : "",
-                         cap,
+                         w->data_max_text,
                          w->order };
   guint keys_n = job->keys ? g_strv_length(job->keys) : 0, n = G_N_ELEMENTS(head) + keys_n;
   g_autofree const char **args = g_new(const char *, n);
@@ -157,7 +157,6 @@ static void begin_end(QvWorker *w, QvFetchedJob *pub, JobEnd end, const char *te
   job->func = func;
   job->user = user;
   job->next_token = qv_worker_next_token(w);
-  job->retry = qv_timer_new(send_end, job);
   qv_lock_keeper_hush(w->keeper, job->token);
   send_end(job);
 }

@@ -26,10 +26,12 @@ typedef struct {
   char *next_token;
   gint64 sent_us, pause_ms;
   guint order_n; /* the worker's when it was sent */
-  QvTimer *retry;
+  QvTimer *retry; /* NULL before the first */
   QvFinishFunc func;
   gpointer user;
 } Job;
+
+#define QV_NUMBER_SIZE 24
 
 /* What the one fetching loop is about. */
 typedef enum {
@@ -50,6 +52,7 @@ struct QvWorker {
   guint64 token_n;
   guint concurrency;
   gint64 lock_ms, stalled_ms;
+  char lock_ms_text[QV_NUMBER_SIZE], data_max_text[QV_NUMBER_SIZE]; /* the same for every call */
   gsize data_max_bytes;
   QvConn *conn, *blocking;
   QvLockKeeper *keeper;
@@ -76,6 +79,8 @@ struct QvWorker {
 /* "<uuid>:<n>", never used twice. */
 char *qv_worker_next_token(QvWorker *worker);
 gint64 qv_worker_now_ms(void);
+/* N in decimals, NUL-terminated; its length. (printf was a tenth of a small job's cost.) */
+gsize qv_worker_number(char out[QV_NUMBER_SIZE], gint64 n);
 /* False for what take.lua never answers. */
 gboolean qv_worker_is_take(const QvReply *reply);
 /* Looks at what a script answered from take (qv_worker_is_take): hands over a job, or remembers why there is none. order_n: as of the question. */
