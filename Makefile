@@ -4,7 +4,7 @@ BUILD = build/release
 PREFIX = /usr/local
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all help guest deps deps-build demo test bench bench-full fuzz lint coverage install deb clean
+.PHONY: all help guest deps deps-build demo test bench bench-full bench-page fuzz lint coverage install deb clean
 all: deps-build ## build the programs, the library and the man pages (release) in build/release
 	@scripts/configure.sh $(BUILD) $(PREFIX)
 	@ninja -C $(BUILD) programs
@@ -27,11 +27,14 @@ test: guest deps ## lint, all suites under ASan and UBSan, release, valgrind, le
 guest:
 	@scripts/guest.sh before build/guest.before
 
-bench: all ## measure everything beside its peers, about 15 minutes; writes build/bench.json
+bench: all ## measure everything beside its peers, about 5 minutes; writes build/bench.json
 	@scripts/bench.sh
 
 bench-full: all ## the same with more rounds and larger inputs
 	@scripts/bench.sh --full
+
+bench-page: ## put build/bench.json into docs/PERFORMANCE.md and its charts into docs/bench
+	@bench/page.py
 
 fuzz: deps ## fuzz each parser for FUZZ_SECONDS (60) with clang's libFuzzer
 	@scripts/fuzz.sh

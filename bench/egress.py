@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""egress.py [ROUNDS]: the egress proxy beside tinyproxy and squid, in turn, in one run. Writes build/bench-egress.json, and a part of
-build/bench.json where that is there.
+"""egress.py [ROUNDS [SECONDS]]: the egress proxy beside tinyproxy and squid, in turn, in one run. Writes
+build/bench-egress.json.
 
 What is measured: CONNECTs a second of the proxy's CPU time (all its processes; ours looks every token up in Valkey, reads the
 ClientHello and checks addresses; the others check a list of names), throughput of one and of 64 tunnels as a part of a
@@ -30,7 +30,7 @@ BUILD = ROOT / "build/release"
 LOAD = BUILD / "bench/egress_load"
 HOST = "bench.example"
 CONNECTS, AT_ONCE = 10000, 32
-STREAM_SECONDS = 2
+STREAM_SECONDS = int(sys.argv[2]) if len(sys.argv) > 2 else 2
 IDLE = 1000
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -207,17 +207,12 @@ def report(figures, rounds):
                 ratios[f"{name}/{side}"] = round(sides["ours"] / value, 2)
     return {"rounds": rounds, "load": os.getloadavg()[0], "cores": os.cpu_count(), "connects": CONNECTS, "at_once": AT_ONCE, "idle_tunnels": IDLE,
             "medians": {name: {side: round(value, 2) for side, value in sides.items()} for name, sides in medians.items()},
-            "ours_divided_by": ratios}
+            "ours_divided_by": ratios,
+            "values": {name: {side: v if isinstance(v, list) else [v] for side, v in sides.items()} for name, sides in figures.items()}}
 
 
 def write(out):
-    """On its own, and into build/bench.json where that is there."""
     (ROOT / "build/bench-egress.json").write_text(json.dumps(out, indent=1) + "\n")
-    path = ROOT / "build/bench.json"
-    if path.is_file():
-        whole = json.loads(path.read_text())
-        whole["egress"] = out
-        path.write_text(json.dumps(whole, indent=1) + "\n")
 
 
 def main():

@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* noop URL CONCURRENCY JOBS: our worker on the queue `sandbox` of prefix `bench`, answering each job at once with a
- * short text. Ends after JOBS, or with JOBS 0 when none came for 1.5 s (of several workers none knows its share). Prints CPU and
- * wall seconds between the first job and the last answer, and the number of jobs. */
+/* noop URL CONCURRENCY JOBS WARM: our worker on the queue `sandbox` of prefix `bench`, answering each job at once with a
+ * short text. The first WARM jobs are not counted. Ends after JOBS counted ones; with JOBS 0 it says "ready" when it can be
+ * given jobs, and ends at the end of its input (of several workers none knows its share). Prints CPU and wall seconds
+ * from the first counted job to the last answer, the number of jobs, and what 99 of 100 waited at most, from
+ * their producer's clock to the fetch. */
+#include <glib-unix.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "queue/worker.h"
 
 static GMainLoop *loop;
-static long left;
-static gint64 started_us;
+static long left, warm, seen_n, done_n;
+static gint64 started_us, ended_us;
 static double cpu_start, cpu_end;
-static long done_n;
-static gint64 ended_us;
+static GArray *waits_ms;
 
 static double cpu_seconds(void)
 {
@@ -28,7 +31,6 @@ static void on_finish(QvFinish finish, const GError *error, gpointer user)
   if (error != NULL || finish != QV_FINISH_DONE)
     g_error("not answered");
   done_n++;
-  cpu_end = cpu_seconds();
   ended_us = qv_clock_mono_us();
   if (--left == 0)
     g_main_loop_quit(loop);
@@ -36,43 +38,69 @@ static void on_finish(QvFinish finish, const GError *error, gpointer user)
 
 static void on_job(QvWorker *worker, QvFetchedJob *job, gpointer user)
 {
-  if (started_us == 0) {
+  gint64 wait_ms = job->processed_on_ms - job->timestamp_ms;
+  if (seen_n++ == warm) {
     started_us = qv_clock_mono_us();
     cpu_start = cpu_seconds();
   }
+  if (started_us != 0)
+    g_array_append_val(waits_ms, wait_ms);
   qv_worker_complete(worker, job, "\"done\"", 6, on_finish, NULL);
 }
 
-static gboolean on_look(gpointer data)
+static gboolean on_input(gint fd, GIOCondition condition, gpointer user)
 {
-  static long before = -1;
-  if (before == done_n)
-    g_main_loop_quit(loop);
-  before = done_n;
-  return G_SOURCE_CONTINUE;
+  char byte;
+  if (read(fd, &byte, 1) > 0)
+    return G_SOURCE_CONTINUE;
+  g_main_loop_quit(loop);
+  return G_SOURCE_REMOVE;
+}
+
+static int by_value(gconstpointer a, gconstpointer b)
+{
+  gint64 x = *(const gint64 *)a, y = *(const gint64 *)b;
+  return x < y ? -1 : x > y;
+}
+
+static void report(void)
+{
+  g_array_sort(waits_ms, by_value);
+  gint64 p99_ms = waits_ms->len == 0 ? 0 : g_array_index(waits_ms, gint64, (waits_ms->len - 1) * 99 / 100);
+  printf("cpu_s %.6f\nwall_s %.6f\njobs %ld\nwait_p99_ms %" G_GINT64_FORMAT "\n", cpu_end - cpu_start,
+         (double)(ended_us - started_us) / 1e6, done_n - warm, p99_ms);
 }
 
 int main(int argc, char **argv)
 {
   static const QvWorkerEvents EVENTS = {.job = on_job};
-  if (argc != 4)
+  if (argc != 5)
     return 2;
   g_autoptr(GError) error = NULL;
   QvAddress *address = qv_address_parse(argv[1], &error);
   if (address == NULL)
     g_error("%s", error->message);
   left = atol(argv[3]);
+  warm = atol(argv[4]);
+  if (left != 0)
+    left += warm;
+  waits_ms = g_array_new(FALSE, FALSE, sizeof(gint64));
   loop = g_main_loop_new(NULL, FALSE);
   QvWorkerOptions options = {.address = address, .prefix = "bench", .concurrency = (guint)atoi(argv[2]),
                              .lock_ms = 30000, .stalled_ms = 30000, .data_max_bytes = 1048576};
   QvWorker *worker = qv_worker_new(&options, &EVENTS, NULL);
   qv_worker_resume(worker);
-  if (left == 0)
-    g_timeout_add(1500, on_look, NULL);
+  if (left == 0) {
+    g_unix_fd_add(STDIN_FILENO, G_IO_IN | G_IO_HUP, on_input, NULL);
+    printf("ready\n");
+    fflush(stdout);
+  }
   g_main_loop_run(loop);
-  printf("cpu_s %.6f\nwall_s %.6f\njobs %ld\n", cpu_end - cpu_start, (double)(ended_us - started_us) / 1e6, done_n);
+  cpu_end = cpu_seconds();
+  report();
   qv_worker_free(worker);
   qv_address_unref(address);
   g_main_loop_unref(loop);
+  g_array_unref(waits_ms);
   return 0;
 }

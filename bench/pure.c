@@ -76,6 +76,13 @@ static void blob_make(Blob *blob, gint64 mib)
   qv_blob_writer_describe(writer, zeros, &blob->descriptor);
 }
 
+static void blob_clear(Blob *blob)
+{
+  qv_secret_free(blob->secret);
+  g_free(blob->sealed);
+  g_free(blob->plain);
+}
+
 static void put(const guint8 *bytes, gsize n)
 {
   while (n > 0) {
@@ -123,6 +130,7 @@ static int unseal(gint64 mib, double seconds)
     } while ((spent = cpu_seconds() - start) < seconds);
     printf("%s %.0f\n", tags ? "tags_bytes_per_s" : "unseal_bytes_per_s", (double)(rounds * (guint64)mib * 1048576) / spent);
   }
+  blob_clear(&blob);
   return 0;
 }
 
@@ -137,6 +145,7 @@ static int pipe_out(gint64 mib, double seconds)
     rounds++;
   } while ((spent = qv_clock_mono_us() - start) < (gint64)(seconds * 1e6));
   fprintf(stderr, "pipe_bytes_per_s %.0f\n", (double)(rounds * (guint64)mib * 1048576) * 1e6 / (double)spent);
+  blob_clear(&blob);
   return 0;
 }
 

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a measurement needs around it: a private Valkey with the shipped ACL file, a runner, folders, peers of npm.
 Everything started here ends with it."""
-import atexit, hashlib, os, pathlib, re, secrets, shutil, signal, subprocess, sys, tempfile, time
+import atexit, concurrent.futures, hashlib, os, pathlib, re, secrets, shutil, signal, subprocess, sys, tempfile, threading, time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-BUILD = ROOT / "build" / "release"
+BUILD = pathlib.Path(os.environ.get("QUAVON_BUILD_ROOT") or ROOT / "build" / "release")
 IMAGES = ROOT / "build" / "test-images"
 PREFIX = "quavon-sandbox"
+LIMITS = ["memoryMiB=256", "workMiB=64", "pids=64"]
 
 
 class Missing(Exception):
@@ -20,6 +21,29 @@ def output(*argv, **options):
     return done.stdout
 
 
+def measured(*argv):
+    """Output, wall seconds, and the most memory of one of its children, in KiB. (ru_maxrss begins with the parent's.)"""
+    start, most = time.monotonic(), 0
+    child = subprocess.Popen([str(a) for a in argv], stdout=subprocess.PIPE, text=True)
+    ended = threading.Event()
+
+    def look():
+        nonlocal most
+        while not ended.wait(0.05):
+            for pid in children(child.pid):
+                most = max(most, memory_kib(pid, "VmHWM", "status"))
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    text, _ = child.communicate()
+    seconds = time.monotonic() - start
+    ended.set()
+    watcher.join()
+    if child.returncode != 0:
+        raise RuntimeError(f"{argv[0]} ended with {child.returncode}")
+    return text, seconds, most
+
+
 def figures(text):
     """The lines `name number` of a program."""
     return {name: float(number) for name, number in (line.split() for line in text.splitlines())}
@@ -30,13 +54,21 @@ def program(name):
 
 
 class World:
-    def __init__(self):
+    def __init__(self, level):
+        """LEVEL 0: one round of everything; 1: the usual; 2: many."""
+        self.level, self.began = level, time.monotonic()
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="qv-bench.", dir="/tmp"))
-        self.children, self.runs = [], 0
+        self.children, self.runs, self.docker = [], 0, None
         atexit.register(self.close)
         self.rootfs = os.path.realpath(IMAGES / "base.erofs")
         self.key = self.dir / "key"
         output(BUILD / "src/cli/quavon", "keygen", self.key)
+
+    def rounds(self, usual, full):
+        return (1, usual, full)[self.level]
+
+    def many(self, usual, full):
+        return (max(usual // 10, 2), usual, full)[self.level]
 
     def close(self):
         for child in reversed(self.children):
@@ -114,6 +146,12 @@ class World:
         return any('"passed":true' in self.cli("get", f"{PREFIX}:health:{runner}")
                    for runner in self.cli("zrange", f"{PREFIX}:runners", "0", "-1").split())
 
+    def engine(self):
+        """One for all that measure on Docker; it ends with the run."""
+        if self.docker is None:
+            self.docker = Engine(self)
+        return self.docker
+
     # ---- peers of npm
 
     def node(self):
@@ -150,46 +188,74 @@ class Engine:
         if answer == "" or answer.startswith("failed"):
             raise RuntimeError(f"docker engine: {words}: {answer}")
 
-    def close(self, world):
-        self.keeper.stdin.close()
-        self.keeper.wait(120)
-        world.children.remove(self.keeper)
+
+def small(world):
+    folder = world.dir / "small"
+    folder.mkdir(exist_ok=True)
+    (folder / "hello").write_text("hello\n")
+    return folder
+
+
+def submit(world, count, limits=LIMITS):
+    """COUNT trivial jobs, one after the other, each verified: ms from the add to the verified result."""
+    text = output(program("submit"), small(world), count, *limits, env=world.environment("worker"))
+    return [float(row.split()[0]) for row in text.splitlines()]
+
+
+def stat_cpu_ms(pid, fields):
+    try:
+        words = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return sum(map(int, words[fields])) * 1000 / os.sysconf("SC_CLK_TCK")
+
+
+def own_cpu_ms(pid):
+    """User and system time of a process."""
+    return stat_cpu_ms(pid, slice(11, 13))
 
 
 def reaped_cpu_ms(pid):
-    """User and system time of a process, of its roles that live, and of all children that it has reaped."""
-    total = 0
-    for process in [pid, *descendants(pid)]:
-        try:
-            fields = pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
-        except FileNotFoundError:
-            continue
-        total += sum(map(int, fields[11:15])) * 1000 / os.sysconf("SC_CLK_TCK")
-    return total
+    """The same of it, of its roles that live, and of all children that it has reaped."""
+    return sum(stat_cpu_ms(process, slice(11, 15)) for process in (pid, *descendants(pid)))
 
 
-def memory_kib(pid, what):
-    """Rss or Pss of a process."""
-    for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith(what + ":"):
-            return int(line.split()[1])
+def side_by_side(calls):
+    """Seconds until the last of them has ended."""
+    start = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
+        for future in [pool.submit(call) for call in calls]:
+            future.result()
+    return time.monotonic() - start
+
+
+def memory_kib(pid, what, file="smaps_rollup"):
+    """Rss or Pss of a process, 0 of one that has gone."""
+    try:
+        for line in pathlib.Path(f"/proc/{pid}/{file}").read_text().splitlines():
+            if line.startswith(what + ":"):
+                return int(line.split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        pass
     return 0
 
 
-def descendants(pid):
+def children(pid):
+    try:
+        return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def descendants(pid, names=("quavon-role",)):
     """Of ours: the runner's roles, not what runsc starts."""
     found, todo = [], [pid]
     while todo:
-        try:
-            children = pathlib.Path(f"/proc/{todo[0]}/task/{todo[0]}/children").read_text().split()
-        except FileNotFoundError:
-            children = []
-        todo = todo[1:]
-        for child in map(int, children):
+        for child in children(todo.pop()):
             try:
-                if pathlib.Path(f"/proc/{child}/comm").read_text().strip() == "quavon-role":
+                if pathlib.Path(f"/proc/{child}/comm").read_text().strip() in names:
                     found.append(child)
                     todo.append(child)
-            except FileNotFoundError:
+            except (FileNotFoundError, ProcessLookupError):
                 pass
     return found

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# bench.sh [--full] [NAME…]: measures what docs/PERFORMANCE.md names, each figure in turn with a peer that does the same
+# bench.sh [--full | --quick] [NAME…]: measures what docs/PERFORMANCE.md names, each figure in turn with a peer that does the same
 # work, in one run, and writes build/bench.json and a table. Figures of one machine at one moment: nothing asserts
-# them. The jobs, the queue and the snapshots are bench/run.py, the egress proxy is bench/egress.py.
+# them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ "$(id -u)" -ne 0 ]; then echo "bench: needs root, for sandboxes are made by root" >&2; exit 77; fi
@@ -12,7 +12,4 @@ scripts/install-deps.sh --bench
 ninja -C build/release bench-programs >/dev/null
 scripts/test-image.sh >/dev/null
 bench/run.py "$@"
-case "$*" in
-"" | "--full") bench/egress.py ;;
-esac
-echo "bench: figures are in build/bench.json"
+echo "bench: figures are in build/bench.json; bench/page.py puts them into docs/PERFORMANCE.md"

@@ -44,7 +44,7 @@ SPDX = "SPDX-License-Identifier: Apache-2.0"
 SPDX_SUFFIXES = {".c", ".h", ".def", ".py", ".sh", ".lua", ".js", ".mjs", ".build", ".yml", ".list", ".scd"}
 HOST = re.compile(r"https?://([A-Za-z0-9.-]+)")
 HOSTS_ALLOWED = re.compile(r"^(www\.apache\.org|localhost|127\.0\.0\.1|([a-z0-9-]+\.)*example(\.(com|org|net))?|"
-                           r"json-schema\.org|www\.debian\.org|gvisor\.dev|[0-9.]+)$")
+                           r"json-schema\.org|www\.w3\.org|www\.debian\.org|gvisor\.dev|[0-9.]+)$")
 
 
 def tracked():

@@ -268,6 +268,31 @@ static void test_not_now(void)
   g_assert_cmpint(readonly.code, ==, -1);
 }
 
+typedef struct {
+  QvConn *conn;
+  Seen seen;
+} Next;
+
+static void ask_next(const QvReply *reply, const GError *error, gpointer user)
+{
+  Next *next = user;
+  g_assert_nonnull(error);
+  qv_conn_sendl(next->conn, QV_SEND_ONCE, 0, see, &next->seen, "PING", NULL);
+}
+
+/* The link is given up after this answer: what its callback sends is not lost with it. */
+static void test_send_while_moving(void)
+{
+  g_autoptr(QvTestValkey) v = qv_test_valkey_start(QV_TEST_VALKEY_PLAIN);
+  g_autoptr(QvConn) conn = open_conn(qv_test_valkey_url(v, "admin"));
+  Next next = { .conn = conn };
+  g_free(qv_test_valkey_cli(v, "REPLICAOF", "127.0.0.1", "1", NULL));
+  qv_conn_sendl(conn, QV_SEND_ONCE, 0, ask_next, &next, "SET", "k", "1", NULL);
+  QV_TEST_WAIT(next.seen.n == 1);
+  g_assert_cmpint(next.seen.code, ==, -1);
+  g_assert_cmpstr(next.seen.text, ==, "PONG");
+}
+
 static void free_conn(const QvReply *reply, const GError *error, gpointer user)
 {
   QvConn **conn = user;
@@ -299,6 +324,7 @@ int main(int argc, char **argv)
   g_test_add_func("/queue/conn/refusals", test_refusals);
   g_test_add_func("/queue/conn/nobody-there", test_nobody_there);
   g_test_add_func("/queue/conn/not-now", test_not_now);
+  g_test_add_func("/queue/conn/send-while-moving", test_send_while_moving);
   g_test_add_func("/queue/conn/free-in-callback", test_free_in_callback);
   return g_test_run();
 }

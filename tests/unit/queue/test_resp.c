@@ -205,6 +205,38 @@ static void test_format(void)
   g_assert_cmpmem(g_bytes_get_data(bytes, NULL), g_bytes_get_size(bytes), expected, sizeof expected - 1);
 }
 
+/* A command is an array of strings: the reader gives back what was written, whatever the lengths of counts. */
+static void test_format_reads_back(void)
+{
+  static const gsize LENS[10] = {0, 1, 9, 10, 99, 100, 101, 65535, 65536, 1234567};
+  enum { ARGS = 1001 };
+  g_autofree char *text = g_malloc(1234567 + 5);
+  for (gsize i = 0; i < 1234567 + 5; i++)
+    text[i] = "\r\n$*\0abc"[i % 8];
+  for (int argc = 1; argc <= ARGS; argc = argc * 10 + 1) {
+    g_autofree const char **argv = g_new(const char *, argc);
+    g_autofree gsize *lens = g_new(gsize, argc);
+    for (int i = 0; i < argc; i++) {
+      argv[i] = text + i % 5;
+      lens[i] = i < 10 ? LENS[(i + argc) % 10] : (gsize)i;
+    }
+    g_autoptr(GBytes) bytes = qv_resp_format(argc, argv, lens);
+    g_autoptr(QvRespReader) reader = qv_resp_reader_new();
+    g_autoptr(QvReply) reply = NULL;
+    g_assert_true(qv_resp_reader_feed(reader, g_bytes_get_data(bytes, NULL), g_bytes_get_size(bytes), NULL));
+    g_assert_true(qv_resp_reader_next(reader, &reply, NULL));
+    g_assert_cmpint(reply->type, ==, QV_REPLY_ARRAY);
+    g_assert_cmpuint(reply->elements_n, ==, argc);
+    for (int i = 0; i < argc; i++) {
+      g_assert_cmpint(reply->elements[i]->type, ==, QV_REPLY_STRING);
+      g_assert_cmpmem(reply->elements[i]->text, reply->elements[i]->len, argv[i], lens[i]);
+    }
+    QvReply *more = NULL;
+    g_assert_true(qv_resp_reader_next(reader, &more, NULL));
+    g_assert_null(more);
+  }
+}
+
 static void test_getters(void)
 {
   g_autoptr(QvRespReader) reader = qv_resp_reader_new();
@@ -229,6 +261,7 @@ int main(int argc, char **argv)
   g_test_add_func("/queue/resp/errors", test_errors);
   g_test_add_func("/queue/resp/error-text", test_error_text);
   g_test_add_func("/queue/resp/format", test_format);
+  g_test_add_func("/queue/resp/format-reads-back", test_format_reads_back);
   g_test_add_func("/queue/resp/getters", test_getters);
   return g_test_run();
 }

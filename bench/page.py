@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""bench/page.py [BENCH.JSON [ROOT]]: writes the figures of a run between the markers of docs/PERFORMANCE.md, and the charts of
+docs/bench, one a group. Nothing but this file draws them; the same bench.json gives the same bytes."""
+import json, pathlib, sys
+from xml.sax.saxutils import escape
+
+import names
+from table import number, said
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BEGIN, END = "<!-- figures: written by bench/page.py -->", "<!-- end of figures -->"
+WIDTH, LABEL, BAR_LEFT, BAR_WIDTH, ROW = 860, 190, 200, 420, 40
+STYLE = ("text{font:13px sans-serif;fill:#24292f}.t{font-weight:bold;font-size:15px}.s{font-size:11px;fill:#57606a}.o{fill:#2f6f9f}"
+         ".p{fill:#b8c4ce}.y{fill:#1a7f37}.n{fill:#b3261e}"
+         "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.s{fill:#9aa4ae}.y{fill:#4ac26b}.n{fill:#ff7b72}}")
+
+
+def slug(title):
+    return title.lower().replace("'", "").replace(" ", "-")
+
+
+def bar(row, which, top, y):
+    width = max(1.0, BAR_WIDTH * row[which] / (top or 1))
+    style = {"ours": "o", "peer": "p"}[which]
+    return [f'<rect class="{style}" x="{BAR_LEFT}" y="{y}" width="{width:.1f}" height="12"/>',
+            f'<text class="s" x="{BAR_LEFT + width + 5:.1f}" y="{y + 10}">{number(row[which])} {escape(row["unit"]) if which == "ours" else ""}</text>']
+
+
+def whisker(row, top, y):
+    """The quartiles of ours."""
+    low, high = (BAR_LEFT + min(BAR_WIDTH * value / (top or 1), BAR_WIDTH * 1.05) for value in row["spread"])
+    return f'<line x1="{low:.1f}" x2="{high:.1f}" y1="{y + 6}" y2="{y + 6}" stroke="#e0a030" stroke-width="2"/>'
+
+
+def chart(title, rows):
+    height = 50 + ROW * len(rows)
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" role="img" aria-label="{escape(title)}">',
+             f"<style>{STYLE}</style>", f'<text class="t" x="10" y="22">{escape(title)}</text>',
+             f'<text class="s" x="{BAR_LEFT}" y="22">blue: ours, grey: its peer, line: the quartiles of ours; a scale a pair</text>']
+    for i, (name, row) in enumerate(rows):
+        y, top = 40 + ROW * i, max(row["ours"], row["peer"])
+        value, verdict = said(name, row)
+        parts += [f'<text x="{LABEL}" y="{y + 16}" text-anchor="end">{escape(name)}</text>', *bar(row, "ours", top, y), *bar(row, "peer", top, y + 14),
+                  whisker(row, top, y), f'<text class="{"n" if row.get("met") is False else "y" if row.get("met") else "s"}" '
+                  f'x="{WIDTH - 10}" y="{y + 16}" text-anchor="end">{escape(value)} {escape(verdict.split(" (")[0])}</text>']
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def figures(document):
+    about, lines = document["about"], []
+    for title, group in names.GROUPS.items():
+        rows = [name for name in group if name in document]
+        lines += ["", f"### {title}", ""]
+        if rows:
+            lines += [f"![{title}](bench/{slug(title)}.svg)", "", "| figure | ours (quartiles) | peer | result | goal | n |", "| --- | --- | --- | --- | --- | --- |"]
+        for name in rows:
+            row, figure = document[name], group[name]
+            value, _ = said(name, row)
+            goal = "" if figure.goal is None else f"{figure.goal}: {'met' if row['met'] else '**missed**'}"
+            low, high = map(number, row["spread"])
+            lines.append(f"| `{name}` | {number(row['ours'])} {row['unit']} ({low} to {high}) | {number(row['peer'])} | {value} | {goal} | {row['n']} |")
+        lines += [f"- `{name}` was not measured: {about['skipped'][name]}" for name in group if name in about["skipped"]]
+    load = f"load {about['load'][0]} before, {about['load'][1]} after"
+    facts = [f"Measured {about['at']} in {about['seconds']:.0f} s{' (bench-full)' if about['full'] else ''}: {about['cores']} cores, {load}.",
+             "", "| | |", "| --- | --- |", *(f"| {name} | {text} |" for name, text in about["versions"].items())]
+    return "\n".join([*facts, *lines])
+
+
+def write_page(path, document):
+    text = path.read_text()
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise SystemExit(f"{path}: the markers of the figures are not there")
+    path.write_text(text[:text.index(BEGIN)] + f"{BEGIN}\n{figures(document)}\n\n" + text[text.index(END):])
+
+
+def main(source=ROOT / "build/bench.json", root=ROOT):
+    document, root = json.loads(pathlib.Path(source).read_text()), pathlib.Path(root)
+    faults = names.check(document, partial=True)
+    if faults:
+        raise SystemExit("\n".join(faults))
+    write_page(root / "docs/PERFORMANCE.md", document)
+    (root / "docs/bench").mkdir(exist_ok=True)
+    for title, group in names.GROUPS.items():
+        rows = [(name, document[name]) for name in group if name in document]
+        if rows:
+            (root / "docs/bench" / f"{slug(title)}.svg").write_text(chart(title, rows))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The shape of bench.json: one quick round of what needs no sandbox, its document held against bench/names.py; documents that
+are wrong; the page. Says nothing of speed."""
+import copy
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.dont_write_bytecode = True
+sys.path += [str(ROOT / "bench"), str(ROOT / "tests/deploy")]
+
+import names  # noqa: E402
+import page  # noqa: E402
+import run  # noqa: E402
+import table  # noqa: E402
+import tap  # noqa: E402
+
+ABOUT = {"versions": {"kernel": "1"}, "skipped": {}, "full": False, "cores": 2, "load": [0.1, 0.2], "at": "2026-01-01 00:00", "seconds": 1.5}
+
+
+def whole():
+    """A document of every figure, made by the code that makes the real one."""
+    made = table.Figures(tell=False)
+    for name in names.FIGURES:
+        made.add(name, [3.0, 1.0, 2.0], [4.0, 4.5, 5.0])
+    return {"about": copy.deepcopy(ABOUT), **made.rows}
+
+
+def equal(got, want):
+    assert got == want, f"{got!r}, and not {want!r}"
+
+
+def test_measurements_add_what_the_table_names():
+    added = [name for _, adds in run.MEASURES.values() for name in adds.split()]
+    equal(sorted(added), sorted(names.FIGURES))
+
+
+def test_goals_can_be_judged():
+    for name, figure in names.FIGURES.items():
+        assert figure.better in ("higher", "lower"), name
+        if figure.goal is not None:
+            assert re.fullmatch(r"(>=|<=) \d+(\.\d+)?", figure.goal) and figure.of in ("ratio", "ours", "difference"), name
+
+
+def test_whole_document_has_no_fault():
+    equal(names.check(whole()), [])
+
+
+def test_ratio_says_how_many_times_better():
+    document = whole()
+    equal(document["jcs_ratio"]["ratio"], round(2 / 4.5, 3))
+    equal(document["snapshot_ratio"]["ratio"], round(4.5 / 2, 3))
+    equal(document["job_cold_overhead_ms"]["difference"], -3.0)
+    equal((document["job_cold_overhead_ms"]["met"], document["jcs_ratio"]["met"]), (True, False))
+    equal((document["jcs_ratio"]["n"], document["jcs_ratio"]["spread"]), (3, [1.5, 2.5]))
+
+
+WRONG = {
+    "name missing": lambda d: d.pop("jcs_ratio"),
+    "name unknown": lambda d: d.update(other=d["jcs_ratio"]),
+    "about missing": lambda d: d.pop("about"),
+    "load missing": lambda d: d["about"].pop("load"),
+    "no row": lambda d: d.update(jcs_ratio=1),
+    "no peer": lambda d: d["jcs_ratio"].pop("peer"),
+    "other unit": lambda d: d["jcs_ratio"].update(unit="ms"),
+    "text": lambda d: d["jcs_ratio"].update(ours="1"),
+    "no ratio": lambda d: d["jcs_ratio"].update(ratio=None),
+    "no measurement": lambda d: d["jcs_ratio"].update(n=0),
+    "spread upside down": lambda d: d["jcs_ratio"].update(spread=[2, 1]),
+    "half a spread": lambda d: d["jcs_ratio"].update(spread=[1]),
+    "no difference": lambda d: d["job_cold_overhead_ms"].pop("difference"),
+}
+
+
+def test_faults_are_seen():
+    for what, change in WRONG.items():
+        document = whole()
+        change(document)
+        assert len(names.check(document)) == 1, what
+
+
+def test_what_is_skipped_has_a_reason():
+    document = whole()
+    del document["jcs_ratio"]
+    document["about"]["skipped"]["jcs_ratio"] = "npm is not installed"
+    equal(names.check(document), [])
+    assert "not measured: npm is not installed" in table.table(document)
+
+
+def test_unknown_figure_is_not_added():
+    try:
+        table.Figures().add("fast", [1.0], [2.0])
+    except KeyError:
+        return
+    raise AssertionError("it was")
+
+
+def test_table_has_every_figure():
+    text = table.table(whole())
+    for name in names.FIGURES:
+        assert f"  {name} " in text, name
+
+
+def in_folder(check):
+    with tempfile.TemporaryDirectory(prefix="qv-test-", dir="/tmp") as folder:
+        check(pathlib.Path(folder))
+
+
+def test_quick_run_keeps_earlier_figures():
+    if shutil.which("valkey-server") is None or shutil.which("openssl") is None:
+        raise tap.Skip("valkey-server and openssl are needed")
+
+    def check(folder):
+        output = folder / "bench.json"
+        output.write_text(json.dumps({"about": ABOUT, "jcs_ratio": whole()["jcs_ratio"]}))
+        done = subprocess.run([sys.executable, "-B", ROOT / "bench/run.py", "--quick", "--output", output, "unseal"], capture_output=True,
+                              text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        document = json.loads(output.read_text())
+        equal(names.check(document, partial=True), [])
+        equal(set(document), {"about", "jcs_ratio", "unseal_ratio", "unseal_ratio_tags"})
+        assert names.check(document) != []
+        assert "unseal_ratio" in done.stdout and "openssl" in done.stdout
+    in_folder(check)
+
+
+def test_page_and_charts_come_from_the_document_alone():
+    def check(folder):
+        (folder / "docs").mkdir()
+        shown = folder / "docs/PERFORMANCE.md"
+        shown.write_text(f"before\n{page.BEGIN}\nstale figures\n{page.END}\nbehind\n")
+        (folder / "bench.json").write_text(json.dumps(whole()))
+        texts = []
+        for _ in range(2):
+            page.main(folder / "bench.json", folder)
+            texts.append([path.read_text() for path in sorted((folder / "docs").rglob("*.*"))])
+        equal(texts[0], texts[1])
+        text = shown.read_text()
+        assert text.startswith("before\n") and text.endswith(f"{page.END}\nbehind\n") and "stale" not in text
+        for name in names.FIGURES:
+            assert f"| `{name}` |" in text, name
+        charts = re.findall(r"\]\((bench/[^)]+)\)", text)
+        equal(len(charts), len(names.GROUPS))
+        for target in charts:
+            assert (folder / "docs" / target).read_text().startswith("<svg "), target
+    in_folder(check)
+
+
+def test_project_has_the_page():
+    text = (ROOT / "docs/PERFORMANCE.md").read_text()
+    equal((text.count(page.BEGIN), text.count(page.END)), (1, 1))
+    for name in names.FIGURES:
+        assert f"`{name}`" in text, name
+
+
+if __name__ == "__main__":
+    tap.main(globals())
