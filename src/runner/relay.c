@@ -2,9 +2,10 @@
 /* Owns the relay. A connection's life:
  *
  *   DIAL     the proxy is dialled (a unix socket whose queue is full is tried again)
- *   RELAY    bytes both ways, half-close passed on, until both ways are shut; a way that breaks is over, and the other one
- *            goes on: who answered and hung up has answered all the same
- *   REFUSED  the proxy is not there: the client was told, what it still says is thrown away
+ *   RELAY    bytes both ways, half-close passed on, until both ways are shut. Who answered and hung up has answered: the
+ *            other side hears all of it, and what that still says is read and thrown away, for it may say all of it before it
+ *            listens, and a close on top of unread bytes is no clean end. So too where the proxy is not there, and the client
+ *            was told
  *
  * A way is only read when its buffer is empty: memory is bounded by the number of
  * connections, and a slow side slows the other one. */
@@ -26,7 +27,7 @@
 
 enum { BACKLOG = 128, RETRY_MS = 20, PRIORITY = G_PRIORITY_DEFAULT + 10 };
 
-typedef enum { STATE_DIAL, STATE_RELAY, STATE_REFUSED } State;
+typedef enum { STATE_DIAL, STATE_RELAY } State;
 
 typedef struct {
   int fd;
@@ -38,6 +39,7 @@ typedef struct {
   gsize from, to;
   gboolean ended; /* no more will be read */
   gboolean shut;  /* and the other side was told */
+  gboolean lost;  /* the other side takes nothing any more: what is read is thrown away */
   char bytes[QV_RELAY_WAY_BYTES];
 } Way;
 
@@ -156,7 +158,8 @@ static void refuse(Conn *conn)
 {
   static const char answer[] = "HTTP/1.1 502 Bad Gateway\r\nQuavon-Reason: proxy_unreachable\r\n"
                                "Connection: close\r\nContent-Length: 0\r\n\r\n";
-  conn->state = STATE_REFUSED;
+  conn->state = STATE_RELAY;
+  conn->up.lost = conn->down.ended = conn->down.shut = TRUE;
   side_close(&conn->proxy);
   (void)!send(conn->client.fd, answer, sizeof answer - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
   shutdown(conn->client.fd, SHUT_WR);
@@ -200,62 +203,57 @@ static void dialled(Conn *conn)
     refuse(conn);
 }
 
-static void way_end(Way *way, int out)
+/* What was read of IN: GOT bytes, its end (0), or that it broke. */
+static void way_fill(Way *way, ssize_t got)
 {
-  shutdown(out, SHUT_WR);
-  way->ended = way->shut = TRUE;
-  way->from = way->to = 0;
+  if (got < 0 && (errno == EAGAIN || errno == EINTR))
+    return;
+  way->from = 0;
+  way->to = got > 0 ? (gsize)got : 0;
+  way->ended = got <= 0;
 }
 
-/* One way, from IN to OUT; FALSE where a side is broken. */
-static gboolean way_move(Way *way, int in, int out, gboolean readable)
+static void way_push(Way *way, int out)
 {
-  if (readable && !way->ended && way->from == way->to) {
-    ssize_t got = recv(in, way->bytes, sizeof way->bytes, MSG_DONTWAIT);
-    if (got < 0 && errno != EAGAIN && errno != EINTR)
-      return FALSE;
-    way->from = 0;
-    way->to = got > 0 ? (gsize)got : 0;
-    way->ended = got == 0;
+  ssize_t put = way->lost ? -1 : send(out, way->bytes + way->from, way->to - way->from, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (put >= 0) {
+    way->from += (gsize)put;
+  } else if (way->lost || (errno != EAGAIN && errno != EINTR)) {
+    way->lost = TRUE;
+    way->from = way->to;
   }
-  if (way->from < way->to) {
-    ssize_t put = send(out, way->bytes + way->from, way->to - way->from, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (put < 0 && errno != EAGAIN && errno != EINTR)
-      return FALSE;
-    way->from += put > 0 ? (gsize)put : 0;
-  }
-  return TRUE;
 }
 
+static gboolean way_wants(const Way *way)
+{
+  return !way->ended && way->from == way->to;
+}
+
+/* One way, from IN to OUT. */
 static void way_step(Way *way, int in, int out, gboolean readable)
 {
-  if (!way->shut && (!way_move(way, in, out, readable) || (way->ended && way->from == way->to)))
-    way_end(way, out);
-}
-
-/* FALSE: the client is gone. */
-static gboolean drain(Conn *conn)
-{
-  ssize_t got = recv(conn->client.fd, conn->up.bytes, sizeof conn->up.bytes, MSG_DONTWAIT);
-  return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
+  if (readable && way_wants(way))
+    way_fill(way, recv(in, way->bytes, sizeof way->bytes, MSG_DONTWAIT));
+  if (way->from < way->to)
+    way_push(way, out);
+  if (way->ended && way->from == way->to && !way->shut) {
+    shutdown(out, SHUT_WR);
+    way->shut = TRUE;
+  }
 }
 
 static void conn_step(Conn *conn, gboolean from_client)
 {
-  gboolean lives = TRUE;
-  if (conn->state == STATE_REFUSED)
-    lives = drain(conn);
-  else if (conn->state == STATE_DIAL && !from_client)
+  if (conn->state == STATE_DIAL) {
     dialled(conn);
-  else if (conn->state == STATE_RELAY) {
+  } else {
     way_step(&conn->up, conn->client.fd, conn->proxy.fd, from_client);
     way_step(&conn->down, conn->proxy.fd, conn->client.fd, !from_client);
-    lives = !(conn->up.shut && conn->down.shut);
   }
-  if (lives)
-    update(conn);
-  else
+  if (conn->up.shut && (conn->down.shut || conn->down.lost))
     conn_end(conn);
+  else
+    update(conn);
 }
 
 static gboolean on_client(int fd, GIOCondition condition, gpointer data)
@@ -284,7 +282,7 @@ static void want(Conn *conn, Side *side, GIOCondition wanted, GUnixFDSourceFunc 
 static GIOCondition relay_wants(const Way *in, const Way *out)
 {
   GIOCondition wanted = 0;
-  if (!in->ended && in->from == in->to)
+  if (way_wants(in))
     wanted |= G_IO_IN;
   if (out->from < out->to)
     wanted |= G_IO_OUT;
@@ -296,8 +294,6 @@ static void update(Conn *conn)
   GIOCondition client = 0, proxy = 0;
   if (conn->state == STATE_DIAL) {
     proxy = conn->retry == 0 ? G_IO_OUT : 0;
-  } else if (conn->state == STATE_REFUSED) {
-    client = G_IO_IN;
   } else {
     client = relay_wants(&conn->up, &conn->down);
     proxy = relay_wants(&conn->down, &conn->up);

@@ -221,6 +221,41 @@ static void test_early_end(Fixture *f, gconstpointer unused)
   }
 }
 
+/* Sends all of N bytes while the loop turns. */
+static void say(int fd, gsize n)
+{
+  g_autofree char *bytes = g_malloc0(n);
+  gint64 end = g_get_monotonic_time() + QV_TEST_DEADLINE_S * G_USEC_PER_SEC;
+  for (gsize sent = 0; sent < n; g_main_context_iteration(NULL, FALSE)) {
+    g_assert_cmpint(g_get_monotonic_time(), <, end);
+    ssize_t put = send(fd, bytes + sent, n - sent, MSG_NOSIGNAL);
+    g_assert_true(put > 0 || errno == EAGAIN);
+    sent += put > 0 ? (gsize)put : 0;
+  }
+}
+
+/* A proxy that answers more than a socket holds and hangs up, and a client that says all of its own before it listens. */
+static void test_deaf_client(Fixture *f, gconstpointer unused)
+{
+  g_autoptr(QvRelay) relay = open_relay(f, f->proxy_path);
+  QV_AUTOFD int client = connect_unix(f->path);
+  QV_AUTOFD int far = -1;
+  QV_TEST_WAIT(try_accept(f->listener, &far));
+  fill(client, 1000000);
+  say(far, 300000);
+  close(qv_io_steal(&far));
+  say(client, 3000000);
+  char bytes[5000];
+  gsize heard = 0;
+  ssize_t got = -1;
+  QV_TEST_WAIT((got = recv(client, bytes, sizeof bytes, 0)) == 0 || (got > 0 && (heard += (gsize)got) == 0) ||
+               (got < 0 && errno != EAGAIN));
+  g_assert_cmpint(got, ==, 0); /* a clean end */
+  g_assert_cmpuint(heard, ==, 300000);
+  close(qv_io_steal(&client));
+  QV_TEST_WAIT(qv_relay_conns_n(relay) == 0);
+}
+
 static void test_close(Fixture *f, gconstpointer unused)
 {
   QvRelay *relay = open_relay(f, f->proxy_path);
@@ -359,6 +394,7 @@ int main(int argc, char **argv)
   add("/relay/tcp", test_tcp);
   add("/relay/cap", test_cap);
   add("/relay/early-end", test_early_end);
+  add("/relay/deaf-client", test_deaf_client);
   add("/relay/close", test_close);
   add("/relay/no-proxy", test_no_proxy);
   g_test_add_func("/relay/addresses", test_addresses);
