@@ -12,9 +12,19 @@
 
 #define PAIRS_MAX 64
 #define TURN_MS 20
+/* To the end of the block. */
+#define LOCK(p) G_GNUC_UNUSED g_autoptr(GMutexLocker) locker = g_mutex_locker_new(&(p)->mutex)
+
+/* One direction. Nobody is waited for: a slow reader holds up his own way alone, and it is read on when he has taken all. */
+typedef struct {
+  GString *held; /* read, and not yet taken */
+  gboolean ended, shut; /* no more will come; the other side was told */
+} Way;
 
 typedef struct {
   int client, server;
+  Way up, down; /* from the client, from the server */
+  gboolean client_spoke;
   const QvTestAnswer *answer; /* for the next bytes of the server; NULL: none */
   gboolean hushed;            /* for good */
   gboolean losing; /* the next bytes of the server are thrown away, and then both are closed */
@@ -28,7 +38,7 @@ struct QvTestProxy {
   GThread *thread;
   GMutex mutex;
   gboolean quit, frozen, cut, trickle;
-  char *lose_text, *alter_text, *alter_other;
+  char *lose_text, *alter_text, *alter_other, *freeze_text, *first_words;
   guint lose_times, lost_n;
   char *answer_text;
   const QvTestAnswer *answer;
@@ -50,6 +60,8 @@ static void close_pair(QvTestProxy *p, guint i)
   close(p->pairs[i].client);
   if (p->pairs[i].server >= 0)
     close(p->pairs[i].server);
+  g_string_free(p->pairs[i].up.held, TRUE);
+  g_string_free(p->pairs[i].down.held, TRUE);
   p->pairs[i] = p->pairs[--p->pairs_n];
 }
 
@@ -86,7 +98,7 @@ static void accept_one(QvTestProxy *p)
     close(server);
     return;
   }
-  p->pairs[p->pairs_n++] = (Pair){ .client = client, .server = server };
+  p->pairs[p->pairs_n++] = (Pair){ .client = client, .server = server, .up.held = g_string_new(NULL), .down.held = g_string_new(NULL) };
 }
 
 static gboolean write_all(int fd, const char *bytes, gsize n)
@@ -137,30 +149,61 @@ static void alter(QvTestProxy *p, char *bytes, gsize n)
     memcpy(at, p->alter_other, text_n);
 }
 
-static gboolean hand_on(QvTestProxy *p, gboolean from_client, int to, const char *bytes, gsize n)
+/* Gives what is held, all that is taken now. FALSE: close the pair. */
+static gboolean hand_on(QvTestProxy *p, Pair *pair, gboolean from_client)
 {
-  gsize step = p->trickle && !from_client ? 1 : n;
-  for (gsize at = 0; at < n; at += step)
-    if (!write_all(to, bytes + at, step))
+  Way *way = from_client ? &pair->up : &pair->down;
+  int to = from_client ? pair->server : pair->client;
+  gsize at = 0;
+  while (at < way->held->len) {
+    gssize n = send(to, way->held->str + at, p->trickle && !from_client ? 1 : way->held->len - at, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno == EAGAIN)
+      break;
+    if (n < 0 && errno != EINTR)
       return FALSE;
-  return TRUE;
+    at += (gsize)MAX(n, 0);
+  }
+  g_string_erase(way->held, 0, (gssize)at);
+  if (way->held->len > 0)
+    return TRUE;
+  if (way->ended && !way->shut)
+    shutdown(to, SHUT_WR);
+  way->shut = way->ended;
+  return !(pair->up.shut && pair->down.shut);
+}
+
+static gboolean holds(const char *bytes, gssize n, const char *text)
+{
+  return text != NULL && memmem(bytes, (gsize)n, text, strlen(text)) != NULL;
 }
 
 /* FALSE: close the pair. */
 static gboolean move(QvTestProxy *p, Pair *pair, gboolean from_client)
 {
   char buffer[1 << 16]; /* there may be several relays */
-  int from = from_client ? pair->client : pair->server, to = from_client ? pair->server : pair->client;
+  int from = from_client ? pair->client : pair->server;
+  Way *way = from_client ? &pair->up : &pair->down;
   gssize n = recv(from, buffer, sizeof buffer, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR))
     return TRUE;
-  if (n <= 0)
+  if (n < 0 || (n == 0 && (pair->losing || pair->answer != NULL)))
     return FALSE;
+  if (n == 0) {
+    way->ended = TRUE;
+    return hand_on(p, pair, from_client);
+  }
+  if (from_client && !pair->client_spoke) {
+    g_free(p->first_words);
+    p->first_words = g_strndup(buffer, (gsize)n);
+    pair->client_spoke = TRUE;
+  }
+  if (from_client && holds(buffer, n, p->freeze_text))
+    p->frozen = pair->hushed = TRUE;
   if (pair->hushed)
     return TRUE;
   if (!from_client && pair->answer)
     return answer_instead(p, pair);
-  if (from_client && p->answer_times > 0 && memmem(buffer, n, p->answer_text, strlen(p->answer_text))) {
+  if (from_client && p->answer_times > 0 && holds(buffer, n, p->answer_text)) {
     p->answer_times--;
     pair->answer = p->answer;
   }
@@ -168,13 +211,32 @@ static gboolean move(QvTestProxy *p, Pair *pair, gboolean from_client)
     p->lost_n++;
     return FALSE;
   }
-  if (from_client && p->lose_times > 0 && memmem(buffer, n, p->lose_text, strlen(p->lose_text))) {
+  if (from_client && p->lose_times > 0 && holds(buffer, n, p->lose_text)) {
     p->lose_times--;
     pair->losing = TRUE;
   }
   if (!from_client)
     alter(p, buffer, (gsize)n);
-  return hand_on(p, from_client, to, buffer, (gsize)n);
+  g_string_append_len(way->held, buffer, n);
+  return hand_on(p, pair, from_client);
+}
+
+/* A side that neither is read nor takes is not asked: its hang-up would be reported without end. */
+static struct pollfd listen_to(int fd, const Way *from, const Way *to)
+{
+  short events = (from->ended || from->held->len > 0 ? 0 : POLLIN) | (to->held->len > 0 ? POLLOUT : 0);
+  return (struct pollfd){ events != 0 ? fd : -1, events, 0 };
+}
+
+/* What a side of a pair is ready for. FALSE: close the pair. */
+static gboolean step(QvTestProxy *p, Pair *pair, gboolean client, short ready)
+{
+  const Way *from = client ? &pair->up : &pair->down, *to = client ? &pair->down : &pair->up;
+  if (p->frozen || ready == 0)
+    return TRUE;
+  if (to->held->len > 0 && !hand_on(p, pair, !client))
+    return FALSE;
+  return from->ended || from->held->len > 0 || move(p, pair, client);
 }
 
 static gpointer run(gpointer user)
@@ -185,8 +247,9 @@ static gpointer run(gpointer user)
     g_mutex_lock(&p->mutex);
     guint n = p->pairs_n;
     for (guint i = 0; i < n; i++) {
-      fds[1 + 2 * i] = (struct pollfd){ p->pairs[i].client, POLLIN, 0 };
-      fds[2 + 2 * i] = (struct pollfd){ p->pairs[i].server, POLLIN, 0 };
+      const Pair *pair = &p->pairs[i];
+      fds[1 + 2 * i] = listen_to(pair->client, &pair->up, &pair->down);
+      fds[2 + 2 * i] = listen_to(pair->server, &pair->down, &pair->up);
     }
     gboolean frozen = p->frozen;
     g_mutex_unlock(&p->mutex);
@@ -198,8 +261,7 @@ static gpointer run(gpointer user)
     if (p->quit)
       break;
     for (guint i = n; i-- > 0;)
-      if (p->cut || (!p->frozen && ((fds[1 + 2 * i].revents && !move(p, &p->pairs[i], TRUE)) ||
-                                    (fds[2 + 2 * i].revents && !move(p, &p->pairs[i], FALSE)))))
+      if (p->cut || !step(p, &p->pairs[i], TRUE, fds[1 + 2 * i].revents) || !step(p, &p->pairs[i], FALSE, fds[2 + 2 * i].revents))
         close_pair(p, i);
     p->cut = FALSE;
     if (!p->frozen && fds[0].revents)
@@ -245,10 +307,9 @@ QvTestProxy *qv_test_proxy_start_tcp(const char *host, const char *source, guint
 
 void qv_test_proxy_aim(QvTestProxy *p, guint16 target_port)
 {
-  g_mutex_lock(&p->mutex);
+  LOCK(p);
   p->target_port = target_port;
   p->cut = TRUE;
-  g_mutex_unlock(&p->mutex);
 }
 
 guint16 qv_test_proxy_port(const QvTestProxy *p)
@@ -275,6 +336,8 @@ void qv_test_proxy_free(QvTestProxy *p)
   g_free(p->answer_text);
   g_free(p->alter_text);
   g_free(p->alter_other);
+  g_free(p->freeze_text);
+  g_free(p->first_words);
   g_free(p);
 }
 
@@ -285,67 +348,76 @@ const char *qv_test_proxy_socket(const QvTestProxy *p)
 
 void qv_test_proxy_lose_reply_to(QvTestProxy *p, const char *text, guint times)
 {
-  g_mutex_lock(&p->mutex);
+  LOCK(p);
   g_free(p->lose_text);
   p->lose_text = g_strdup(text);
   p->lose_times = times;
-  g_mutex_unlock(&p->mutex);
 }
 
 void qv_test_proxy_alter(QvTestProxy *p, const char *text, const char *other)
 {
   g_assert_true(text == NULL || strlen(text) == strlen(other));
-  g_mutex_lock(&p->mutex);
+  LOCK(p);
   g_free(p->alter_text);
   g_free(p->alter_other);
   p->alter_text = g_strdup(text);
   p->alter_other = g_strdup(other);
-  g_mutex_unlock(&p->mutex);
 }
 
 void qv_test_proxy_trickle(QvTestProxy *p, gboolean trickle)
 {
-  g_mutex_lock(&p->mutex);
+  LOCK(p);
   p->trickle = trickle;
-  g_mutex_unlock(&p->mutex);
 }
 
 guint qv_test_proxy_lost_n(QvTestProxy *p)
 {
-  g_mutex_lock(&p->mutex);
-  guint n = p->lost_n;
-  g_mutex_unlock(&p->mutex);
-  return n;
+  LOCK(p);
+  return p->lost_n;
 }
 
 void qv_test_proxy_answer(QvTestProxy *p, const char *text, const QvTestAnswer *answer, guint times)
 {
-  g_mutex_lock(&p->mutex);
+  LOCK(p);
   g_free(p->answer_text);
   p->answer_text = g_strdup(text);
   p->answer = answer;
   p->answer_times = times;
-  g_mutex_unlock(&p->mutex);
 }
 
 guint qv_test_proxy_answered_n(QvTestProxy *p)
 {
-  g_mutex_lock(&p->mutex);
-  guint n = p->answered_n;
-  g_mutex_unlock(&p->mutex);
-  return n;
+  LOCK(p);
+  return p->answered_n;
 }
 
 void qv_test_proxy_freeze(QvTestProxy *p, gboolean frozen)
 {
-  g_mutex_lock(&p->mutex);
+  LOCK(p);
   p->frozen = frozen;
-  g_mutex_unlock(&p->mutex);
+}
+
+char *qv_test_proxy_first_words(QvTestProxy *p)
+{
+  LOCK(p);
+  return g_strdup(p->first_words);
+}
+
+void qv_test_proxy_freeze_at(QvTestProxy *p, const char *text)
+{
+  LOCK(p);
+  g_free(p->freeze_text);
+  p->freeze_text = g_strdup(text);
+}
+
+gboolean qv_test_proxy_frozen(QvTestProxy *p)
+{
+  LOCK(p);
+  return p->frozen;
 }
 
 void qv_test_proxy_cut(QvTestProxy *p)
 {
-  g_mutex_lock(&p->mutex);
+  LOCK(p);
   p->cut = TRUE;
-  g_mutex_unlock(&p->mutex);
 }

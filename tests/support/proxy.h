@@ -50,5 +50,11 @@ void qv_test_proxy_alter(QvTestProxy *proxy, const char *text, const char *other
 void qv_test_proxy_trickle(QvTestProxy *proxy, gboolean trickle);
 /* Silent: everything stays open, no byte moves, connections are accepted and left alone. */
 void qv_test_proxy_freeze(QvTestProxy *proxy, gboolean frozen);
+/* Frozen as soon as a client's bytes hold TEXT (NULL: off). They do not reach the server; that connection is silent for good,
+ * the others until it is thawed. */
+void qv_test_proxy_freeze_at(QvTestProxy *proxy, const char *text);
+gboolean qv_test_proxy_frozen(QvTestProxy *proxy);
+/* What the client that began to speak last said first, up to a NUL in it; NULL: none has. Free with g_free. */
+char *qv_test_proxy_first_words(QvTestProxy *proxy);
 /* Closes all connections that there are. */
 void qv_test_proxy_cut(QvTestProxy *proxy);

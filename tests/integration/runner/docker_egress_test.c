@@ -11,26 +11,11 @@
 #include "base/error.h"
 #include "base/exit.h"
 #include "base/random.h"
-#include "engine_way.h"
-#include "fake_proxy.h"
 #include "protocol/cancel.h"
 #include "runner/egress_trial.h"
+#include "way_job.h"
 
 #define REGISTRIES "QUAVON_SANDBOX_REGISTRIES=good.example,refused.example:8443"
-
-/* In setup: a tunnel through the forwarder to argv[1], then what argv[2] says: ping, or hold it. */
-#define DIALLER \
-  "import os, socket, sys, time\n" \
-  "port = int(os.environ['HTTP_PROXY'].rsplit(':', 1)[1])\n" \
-  "s = socket.create_connection(('127.0.0.1', port))\n" \
-  "s.sendall(b'CONNECT %s HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n' % sys.argv[1].encode())\n" \
-  "f = s.makefile('rb')\n" \
-  "print(f.readline().decode().strip(), flush=True)\n" \
-  "while f.readline().strip(): pass\n" \
-  "if sys.argv[2] == 'ping':\n" \
-  "  s.sendall(b'ping\\n'); print(f.readline().decode().strip())\n" \
-  "while sys.argv[2] == 'hold':\n" \
-  "  s.sendall(b'x'); time.sleep(0.05)\n"
 
 /* With `setup`: what but the proxy can be reached while there is a network. Without: first waits for its end, which comes
  * when the runner has read of setup's; then not even the proxy. */
@@ -57,7 +42,7 @@
   "  while up() and time.time() < end: time.sleep(0.1)\n" \
   "  print(tcp(('proxy', gateway, port)))\n" \
   "targets = [('gateway', gateway, p) for p in (22, 53, 80, 3127, 3129, 6379)]\n" \
-  "targets += [('host', host, p) for host in %s for p in (22, 443)]\n" \
+  "targets += [('host', host, p) for host in (%s,) for p in (22, 443)]\n" \
   "targets += [('neighbour', a, 1) for a in ('10.89.213.%%d' %% n for n in range(2, 7)) if a != own()]\n" \
   "targets += [('metadata', '169.254.169.254', 80), ('registry', '192.0.2.1', 443)]\n" \
   "with ThreadPoolExecutor(8) as pool:\n" \
@@ -216,32 +201,15 @@ static void test_not_tried(void)
 
 /* ---- jobs; the runner runs */
 
-/* SETUP is a shell script that has the dialler as `dial HOST:PORT WHAT`. */
 static QvJob *egress_job(const char *setup, const char *run)
 {
-  QvJob *job = world_job(world, run);
-  engine_way_adopt(way, job);
-  g_autofree char *out = NULL;
-  g_assert_true(g_spawn_command_line_sync("hostname -I", &out, NULL, NULL, NULL));
-  g_auto(GStrv) words = g_strsplit(g_strstrip(out), " ", -1);
-  g_autofree char *joined = g_strjoinv("','", words);
-  g_autofree char *hosts = *joined != '\0' ? g_strdup_printf("('192.0.2.9','%s')", joined) : g_strdup("('192.0.2.9',)");
-  g_autofree char *probe = g_strdup_printf(PROBE, hosts);
-  const char *files[] = {"dial.py", DIALLER, "probe.py", probe, NULL};
-  g_autoptr(GBytes) plain = world_snapshot(files);
-  world_put_base(world, job, plain);
-  g_autofree char *script = g_strconcat("dial() { python3 dial.py \"$@\"; }\n", setup, NULL);
-  const char *argv[] = {"/bin/sh", "-c", script, NULL};
-  job->setup = g_new0(QvStep, 1);
-  *job->setup = (QvStep){.name = g_strdup("setup"), .argv = g_strdupv((char **)argv)};
-  g_strfreev(job->egress);
-  job->egress = g_strdupv((char *[]){(char *)"good.example:443", NULL});
-  return job;
+  g_autofree char *hosts = way_job_host_addresses(), *probe = g_strdup_printf(PROBE, hosts);
+  return way_job_new(world, way, "good.example:443", (const char *const[]){"probe.py", probe, NULL}, setup, run);
 }
 
 static void expect_nothing_left(void)
 {
-  g_autofree char *hash = fake_proxy_token_hash(proxy), *key = g_strconcat("quavon-sandbox:egress:", hash, NULL);
+  g_autofree char *key = way_job_token_key(proxy);
   AWAIT(!world_key_exists(world, key));
   engine_way_expect_clean(way);
   engine_way_inside(way, "test -z \"$(docker network inspect --format '{{range .Containers}}{{.Name}} {{end}}' quavon-egress)\"");
@@ -304,13 +272,11 @@ static void drop_tunnels(void)
 static void test_background(void)
 {
   guint seen = fake_proxy_seen_n(proxy);
-  g_autoptr(QvJob) job =
-    egress_job("setsid python3 dial.py good.example:443 hold > held 2>&1 &\nwhile ! grep -q 200 held; do sleep 0.1; done",
-               "while :; do sleep 1; done");
+  g_autoptr(QvJob) job = egress_job(WAY_JOB_HOLDS("good.example:443"), "while :; do sleep 1; done");
   char sha256[65];
   world_add(world, job, sha256);
   AWAIT(fake_proxy_seen_n(proxy) == seen + 1);
-  g_autofree char *hash = fake_proxy_token_hash(proxy), *key = g_strconcat("quavon-sandbox:egress:", hash, NULL);
+  g_autofree char *key = way_job_token_key(proxy);
   AWAIT(!world_key_exists(world, key));
   engine_way_inside(way, "for i in $(seq 1800); do test -n \"$(docker network inspect --format '{{range .Containers}}{{.Name}} {{end}}' "
                          "quavon-egress)\" || exit 0; sleep 0.1; done; exit 1");

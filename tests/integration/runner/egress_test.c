@@ -8,26 +8,9 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "fake_proxy.h"
-#include "world.h"
+#include "way_job.h"
 
 #define REGISTRIES "QUAVON_SANDBOX_REGISTRIES=good.example,refused.example:8443"
-
-/* In setup: a tunnel through the forwarder to argv[1], then what argv[2] says: ping, hold it, or wait for its end. */
-#define DIALLER \
-  "import os, socket, sys, time\n" \
-  "port = int(os.environ['HTTP_PROXY'].rsplit(':', 1)[1])\n" \
-  "s = socket.create_connection(('127.0.0.1', port))\n" \
-  "s.sendall(b'CONNECT %s HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n' % sys.argv[1].encode())\n" \
-  "f = s.makefile('rb')\n" \
-  "status = f.readline().decode().strip()\n" \
-  "print(status, flush=True)\n" \
-  "while f.readline().strip(): pass\n" \
-  "if sys.argv[2] == 'ping':\n" \
-  "  s.sendall(b'ping\\n'); print(f.readline().decode().strip())\n" \
-  "if sys.argv[2] == 'wait': f.read()\n" \
-  "while sys.argv[2] == 'hold':\n" \
-  "  s.sendall(b'x'); time.sleep(0.05)\n"
 
 /* In the run step: everything that might be a way out must fail, each with a line of its own. */
 #define PROBE \
@@ -48,7 +31,7 @@
   "try:\n" \
   "  socket.getaddrinfo('good.example', 443); print('name OPEN')\n" \
   "except OSError: print('name closed')\n" \
-  "for a in %s: tcp('host', a, 22); tcp('host', a, 443)\n" \
+  "for a in [%s]: tcp('host', a, 22); tcp('host', a, 443)\n" \
   "tcp('metadata', '169.254.169.254', 80)\n" \
   "print('proxy', [n for n in os.environ if 'proxy' in n.lower()])\n" \
   "print('routes', len(open('/proc/net/route').readlines()) - 1)\n"
@@ -63,37 +46,9 @@ static void start(void)
   world_start(world, extra);
 }
 
-/* SETUP is a shell script that has the dialler as `dial HOST:PORT WHAT`. */
 static QvJob *egress_job(const char *setup, const char *run)
 {
-  QvJob *job = world_job(world, run);
-  const char *files[] = {"dial.py", DIALLER, NULL};
-  g_autoptr(GBytes) plain = world_snapshot(files);
-  world_put_base(world, job, plain);
-  g_autofree char *script = g_strconcat("dial() { python3 dial.py \"$@\"; }\n", setup, NULL);
-  const char *argv[] = {"/bin/sh", "-c", script, NULL};
-  job->setup = g_new0(QvStep, 1);
-  *job->setup = (QvStep){.name = g_strdup("setup"), .argv = g_strdupv((char **)argv)};
-  g_strfreev(job->egress);
-  job->egress = g_strdupv((char *[]){(char *)"good.example:443", NULL});
-  return job;
-}
-
-static char *host_addresses(void)
-{
-  g_autofree char *out = NULL;
-  g_assert_true(g_spawn_command_line_sync("hostname -I", &out, NULL, NULL, NULL));
-  g_auto(GStrv) words = g_strsplit(g_strstrip(out), " ", -1);
-  g_autoptr(GString) list = g_string_new("['192.0.2.1',"); /* where the machine has no address of its own */
-  for (char **word = words; *word != NULL; word++)
-    g_string_append_printf(list, "'%s',", *word);
-  return g_strconcat(list->str, "]", NULL);
-}
-
-static char *token_key(void)
-{
-  g_autofree char *hash = fake_proxy_token_hash(proxy);
-  return g_strconcat("quavon-sandbox:egress:", hash, NULL);
+  return way_job_new(world, NULL, "good.example:443", NULL, setup, run);
 }
 
 static guint notes_n(void)
@@ -108,7 +63,7 @@ static guint notes_n(void)
 
 static void expect_nothing_left(void)
 {
-  g_autofree char *key = token_key();
+  g_autofree char *key = way_job_token_key(proxy);
   AWAIT(!world_key_exists(world, key));
   AWAIT(notes_n() == 0);
   AWAIT(fake_proxy_open_n(proxy) == 0);
@@ -121,7 +76,7 @@ static void expect_nothing_left(void)
 
 static void test_way(void)
 {
-  g_autofree char *addresses = host_addresses(), *probe = g_strdup_printf(PROBE, addresses);
+  g_autofree char *addresses = way_job_host_addresses(), *probe = g_strdup_printf(PROBE, addresses);
   g_autofree char *run = g_strdup_printf("cat > probe.py <<'EOF'\n%sEOF\nsleep 1; python3 probe.py", probe);
   g_autoptr(QvJob) job = egress_job(
                                     "echo ${HTTP_PROXY##*:} > port; dial good.example:443 ping; dial refused.example:8443 none;"
@@ -149,14 +104,12 @@ static void test_way(void)
 static void test_background(void)
 {
   guint seen = fake_proxy_seen_n(proxy);
-  g_autoptr(QvJob) job =
-    egress_job("setsid python3 dial.py good.example:443 hold > held 2>&1 &\nwhile ! grep -q 200 held; do sleep 0.1; done",
-               "while :; do sleep 1; done");
+  g_autoptr(QvJob) job = egress_job(WAY_JOB_HOLDS("good.example:443"), "while :; do sleep 1; done");
   char sha256[65];
   world_add(world, job, sha256);
   AWAIT(fake_proxy_seen_n(proxy) == seen + 1);
   AWAIT(fake_proxy_open_n(proxy) == 0);
-  g_autofree char *key = token_key();
+  g_autofree char *key = way_job_token_key(proxy);
   AWAIT(!world_key_exists(world, key));
   world_await_state(world, job->job_id, QV_JOB_ACTIVE);
   GPid process = world_child(world->runner, "job");
@@ -172,7 +125,7 @@ static QvJob *holding_job(char sha256[65])
   QvJob *job = egress_job("dial good.example:443 hold", "true");
   world_add(world, job, sha256);
   AWAIT(fake_proxy_open_n(proxy) == 1);
-  g_autofree char *key = token_key();
+  g_autofree char *key = way_job_token_key(proxy);
   g_assert_true(world_key_exists(world, key));
   g_assert_cmpuint(notes_n(), ==, 1);
   return job;
@@ -197,7 +150,7 @@ static void test_runner_killed(void)
   g_autoptr(QvJob) job = holding_job(sha256);
   g_assert_cmpint(world_stop(world, SIGKILL), ==, 128 + SIGKILL);
   AWAIT(fake_proxy_open_n(proxy) == 0); /* the job process has seen it */
-  g_autofree char *key = token_key();
+  g_autofree char *key = way_job_token_key(proxy);
   g_assert_true(world_key_exists(world, key));
   start();
   expect_nothing_left();
@@ -208,9 +161,7 @@ static void test_runner_killed(void)
 static void test_valkey_away(void)
 {
   char sha256[65];
-  g_autoptr(QvJob) job = egress_job(
-                                    "setsid python3 dial.py good.example:443 hold > held 2>&1 &\n"
-                                    "while ! grep -q 200 held; do sleep 0.1; done; dial good.example:443 wait", "true");
+  g_autoptr(QvJob) job = egress_job(WAY_JOB_HOLDS("good.example:443") "; dial good.example:443 wait", "true");
   world_add(world, job, sha256);
   AWAIT(fake_proxy_open_n(proxy) == 2);
   kill(qv_test_valkey_pid(world->valkey), SIGSTOP);

@@ -160,7 +160,7 @@ char **engine_way_settings(const EngineWay *way, const char *const *extra)
 {
   g_autoptr(GStrvBuilder) settings = g_strv_builder_new();
   g_autofree char *backend = g_strconcat("QUAVON_SANDBOX_BACKEND=", way->backend, NULL);
-  g_autofree char *socket = g_strconcat("QUAVON_SANDBOX_DOCKER_SOCKET=", qv_test_dockerd_socket(way->engine), NULL);
+  g_autofree char *socket = g_strconcat("QUAVON_SANDBOX_DOCKER_SOCKET=", way->socket ?: qv_test_dockerd_socket(way->engine), NULL);
   const char *ours[] = {backend, socket, "QUAVON_ENV=development", "QUAVON_SANDBOX_EGRESS_NETWORK=quavon-egress",
                         "QUAVON_SANDBOX_EGRESS_PROXY=" ENGINE_WAY_PROXY};
   for (gsize i = 0; i < G_N_ELEMENTS(ours); i++)

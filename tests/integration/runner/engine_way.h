@@ -14,6 +14,7 @@ typedef struct {
   const char *backend;
   QvTestDockerd *engine;
   GPid relay; /* 0: nobody listens */
+  const char *socket; /* where the runner finds the engine; NULL: at the engine's own */
 } EngineWay;
 
 /* NULL, or why there can be none here: then the test is skipped. */
