@@ -5,6 +5,7 @@
 Each rule is a function that yields the places where it is broken.
 """
 
+import fnmatch
 import pathlib
 import re
 import shutil
@@ -222,6 +223,46 @@ def measured_tests_are_shipped(script=None):
                 yield f"{name(path)}: {test} is not in the list `shipped` of scripts/test.sh"
 
 
+def tests_by_name():
+    """Sources of each test, as it is named in meson: by its room and its file, or by the name in its meson.build."""
+    known = {}
+    for path in FILES:
+        parts = path.relative_to(ROOT).parts
+        if parts[0] != "tests" or len(parts) < 3:
+            continue
+        room = parts[-2]
+        if path.suffix in (".c", ".py"):
+            known.setdefault(f"{room}/{re.sub('^test_|_test$', '', path.stem)}", []).append(path)
+        elif path.name == "meson.build":
+            plan = text(path)
+            tests = re.findall(r"test\('(\w+/\w+)'", plan)
+            tests += [head + word for head in re.findall(r"test\('(\w+/)' \+", plan) for word in re.findall(r"'(\w+)'", plan)]
+            for test in tests:
+                known.setdefault(test, []).extend(p for p in FILES if p.parent == path.parent)
+    return known
+
+
+def defences_have_their_tests(page=None):
+    """What docs/THREATS.md names as shown by a test names one, and it and its cases are there."""
+    page = page if page is not None else text(ROOT / "docs/THREATS.md")
+    known = tests_by_name()
+    for line in page.split("## Boundaries")[-1].split("## What remains")[0].splitlines():
+        words = re.findall(r"`([^`]+)`", line.split(" | ")[-1])
+        named = [re.sub(r"-docker-.*|-runsc$", "", w) for w in words if re.fullmatch(r"[a-z]+/[\w*-]+", w)]
+        fuzz = [f"fuzz/fuzz_{w}" for list_ in re.findall(r"fuzz(?: targets?)? ((?:`\w+`(?:, )?)+)", line) for w in re.findall(r"\w+", list_)]
+        sources = []
+        for test in named + fuzz:
+            found = [p for t in fnmatch.filter(known, test) for p in known[t]]
+            sources += found
+            if not found:
+                yield f"docs/THREATS.md: there is no test {test}"
+        for case in (w for w in words if re.fullmatch(r"/[a-z*/-]+", w) and w != "/proc"):
+            if not any(case.strip("/*") in text(p) for p in sources):
+                yield f"docs/THREATS.md: {', '.join(named)} have no case {case}"
+        if line.startswith("| ") and not line.startswith(("| defence |", "| ---")) and not sources:
+            yield f"docs/THREATS.md: no test stands beside: {line[:60]}"
+
+
 def shell_scripts_parse():
     for path in FILES:
         head = text(path)[:64].splitlines()[:1]
@@ -236,6 +277,8 @@ def the_rules_can_fail():
     """Each check of a text, given one that breaks it, says so."""
     if not list(measured_tests_are_shipped("shipped=(\n)\n")):
         yield "measured_tests_are_shipped did not see an empty list"
+    if len(list(defences_have_their_tests("| a | b `runner/no_such_test` |\n| a | `runner/drop` `/no-such-case` |\n| a | fuzz `none` |\n| a | b |\n"))) != 6:
+        yield "defences_have_their_tests did not see what is not there"
     global FILES, SOURCES
     kept = FILES, SOURCES
     broken = {
@@ -261,7 +304,7 @@ def the_rules_can_fail():
 
 RULES = [arrows_point_down, pure_rooms_stay_pure, entry_is_libc_only, files_are_short, functions_are_short,
          lines_are_short, licences_are_named, hosts_are_not_named, headers_stand_alone, configuration_is_used,
-         settings_are_in_the_table, measured_tests_are_shipped, shell_scripts_parse, the_rules_can_fail]
+         settings_are_in_the_table, measured_tests_are_shipped, defences_have_their_tests, shell_scripts_parse, the_rules_can_fail]
 
 
 def main():

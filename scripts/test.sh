@@ -31,6 +31,7 @@ shipped=(
   runner/pulse           # the service's watchdog
   runner/hostile_valkey  # the figure of a runner's memory before a Valkey that lies
   egress/life            # the figure of the proxy's memory
+  egress/hostile         # the same before a Valkey that lies
   sandbox/run            # limits of memory, processes and disk
   sandbox/trouble-docker-runsc  # the figure of memory behind 200 MiB of output
   entry/namespaces       # the entry as it is shipped: optimised

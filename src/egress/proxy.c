@@ -79,7 +79,7 @@ static void on_confirmed(const QvReply *reply, const GError *error, gpointer use
   QvReason why;
   if (error != NULL)
     return; /* no answer confirms nothing */
-  g_autoptr(GBytes) text = qv_reply_text(reply) != NULL ? g_bytes_new(reply->text, reply->len) : NULL;
+  g_autoptr(GBytes) text = qv_store_record(reply);
   qv_tokens_answer(question->proxy->tokens, question->hash, text, FALSE, question->asked_ms, qv_clock_mono_ms(), qv_clock_unix_ms(),
                    &why);
 }

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/limits.h"
 #include "base/log.h"
 #include "queue/subscriber.h"
 
@@ -72,6 +73,13 @@ guint64 qv_store_get(QvStore *store, const char *hash, gint64 deadline_ms, QvRep
   g_autofree char *key = g_strconcat(store->key_prefix, hash, NULL);
   const char *argv[] = {"GET", key};
   return qv_conn_send_full(store->conn, QV_SEND_AGAIN, deadline_ms, 2, argv, NULL, func, user, destroy);
+}
+
+GBytes *qv_store_record(const QvReply *reply)
+{
+  if (qv_reply_text(reply) == NULL || reply->len > QV_RECORD_JSON_BYTES_MAX)
+    return NULL;
+  return g_bytes_new(reply->text, reply->len);
 }
 
 void qv_store_cancel(QvStore *store, guint64 id)

@@ -23,8 +23,10 @@ typedef struct {
 QvStore *qv_store_new(QvAddress *address, const char *prefix, const QvStoreEvents *events, gpointer user);
 void qv_store_free(QvStore *store);
 
-/* GET; BYTES NULL without an error: no such token. The id is for qv_store_cancel. */
+/* GET, whose answer is for qv_store_record. The id is for qv_store_cancel. */
 guint64 qv_store_get(QvStore *store, const char *hash, gint64 deadline_ms, QvReplyFunc func, gpointer user, GDestroyNotify destroy);
+/* A token's record, not parsed yet; NULL: there is none, or it is no text, or longer than a record may be. */
+GBytes *qv_store_record(const QvReply *reply);
 void qv_store_cancel(QvStore *store, guint64 id);
 void qv_store_publish_usage(QvStore *store, const char *text, gsize n);
 /* Nothing that was sent waits for its answer any more. */

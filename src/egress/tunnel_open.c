@@ -257,7 +257,7 @@ static void on_looked_up(const QvReply *reply, const GError *error, gpointer use
   QvToken *token = NULL;
   opening->lookup = 0;
   if (error == NULL) {
-    g_autoptr(GBytes) text = qv_reply_text(reply) != NULL ? g_bytes_new(reply->text, reply->len) : NULL;
+    g_autoptr(GBytes) text = qv_store_record(reply);
     token = qv_tokens_answer(tunnel->proxy->tokens, opening->hash, text, TRUE, opening->asked_ms, qv_clock_mono_ms(),
                              qv_clock_unix_ms(), &why);
   }

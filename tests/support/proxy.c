@@ -201,9 +201,13 @@ static gboolean move(QvTestProxy *p, Pair *pair, gboolean from_client)
     p->frozen = pair->hushed = TRUE;
   if (pair->hushed)
     return TRUE;
+  if (!from_client && p->answer_times > 0 && *p->answer_text == '\0') {
+    p->answer_times--;
+    pair->answer = p->answer;
+  }
   if (!from_client && pair->answer)
     return answer_instead(p, pair);
-  if (from_client && p->answer_times > 0 && holds(buffer, n, p->answer_text)) {
+  if (from_client && p->answer_times > 0 && *p->answer_text != '\0' && holds(buffer, n, p->answer_text)) {
     p->answer_times--;
     pair->answer = p->answer;
   }

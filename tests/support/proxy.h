@@ -41,7 +41,7 @@ void qv_test_proxy_aim(QvTestProxy *proxy, guint16 target_port);
 void qv_test_proxy_lose_reply_to(QvTestProxy *proxy, const char *text, guint times);
 guint qv_test_proxy_lost_n(QvTestProxy *proxy); /* replies thrown away so far */
 /* The next `times` times that a client's bytes hold `text`: they reach the server, whose answer is thrown away, and
- * ANSWER (borrowed) is sent in its place. */
+ * ANSWER (borrowed) is sent in its place. TEXT "": in the place of whatever the server says. */
 void qv_test_proxy_answer(QvTestProxy *proxy, const char *text, const QvTestAnswer *answer, guint times);
 guint qv_test_proxy_answered_n(QvTestProxy *proxy); /* since it began */
 /* Every TEXT in what the server says becomes OTHER, of the same length; NULL: off. Not across two reads. */

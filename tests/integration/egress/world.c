@@ -30,6 +30,7 @@
 
 struct World {
   QvTestValkey *valkey;
+  QvTestProxy *relay; /* NULL: none */
   GPid proxy;
   char *log_path;
   QvAddress *address;
@@ -140,11 +141,18 @@ void world_await_log(World *world, const char *part)
   QV_TEST_WAIT(has_logged(world, part));
 }
 
+static char *valkey_setting(World *world)
+{
+  if (world->relay == NULL)
+    return g_strdup_printf("VALKEY_URL=%s", qv_test_valkey_url(world->valkey, "egress"));
+  return g_strdup_printf("VALKEY_URL=unix://egress:%s@%s", qv_test_valkey_password(world->valkey), qv_test_proxy_socket(world->relay));
+}
+
 static void start_proxy(World *world, const char *const *environment)
 {
   g_autofree char *program = g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "src/egress/quavon-sandbox-egress", NULL);
   g_autoptr(GPtrArray) all = g_ptr_array_new_with_free_func(g_free);
-  g_ptr_array_add(all, g_strdup_printf("VALKEY_URL=%s", qv_test_valkey_url(world->valkey, "egress")));
+  g_ptr_array_add(all, valkey_setting(world));
   g_ptr_array_add(all, g_strdup_printf("QUAVON_EGRESS_LISTEN=127.0.0.1:%u,[::1]:%u", W_PROXY_PORT, W_PROXY_PORT));
   g_ptr_array_add(all, g_strdup("QUAVON_LOG_FORMAT=json"));
   g_ptr_array_add(all, g_strdup("QUAVON_LOG_LEVEL=debug"));
@@ -203,12 +211,14 @@ static void on_listening(gpointer user)
   ((World *)user)->listening = TRUE;
 }
 
-World *world_new(const char *const *environment)
+static World *world_start(const char *const *environment, gboolean relayed)
 {
   static const QvSubscriberEvents events = {.message = on_usage, .ready = on_listening};
   static const char *const channels[] = {"quavon-sandbox:egress-usage", NULL};
   World *world = g_new0(World, 1);
   world->valkey = qv_test_valkey_start(QV_TEST_VALKEY_PERSIST);
+  if (relayed)
+    world->relay = qv_test_proxy_start(qv_test_valkey_dir(world->valkey), qv_test_valkey_socket(world->valkey));
   world->log_path = g_build_filename(qv_test_valkey_dir(world->valkey), "proxy.log", NULL);
   world->usages = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
   world->address = qv_address_parse(qv_test_valkey_url(world->valkey, "sandbox"), NULL);
@@ -216,6 +226,21 @@ World *world_new(const char *const *environment)
   QV_TEST_WAIT(world->listening);
   start_proxy(world, environment);
   return world;
+}
+
+World *world_new(const char *const *environment)
+{
+  return world_start(environment, FALSE);
+}
+
+World *world_new_relayed(const char *const *environment)
+{
+  return world_start(environment, TRUE);
+}
+
+QvTestProxy *world_relay(World *world)
+{
+  return world->relay;
 }
 
 int world_stop(World *world)
@@ -242,6 +267,7 @@ void world_free(World *world)
   qv_address_unref(world->address);
   g_hash_table_unref(world->usages);
   unlink(world->log_path);
+  qv_test_proxy_free(world->relay);
   qv_test_valkey_free(world->valkey);
   g_free(world->log_path);
   g_free(world);

@@ -7,6 +7,7 @@
 #include <glib.h>
 
 #include "support/loop.h"
+#include "support/proxy.h"
 #include "support/valkey.h"
 
 #define W_HOST "pkg.allowed.example"
@@ -23,6 +24,9 @@ gboolean world_enter(void);
 
 /* Starts all. ENVIRONMENT: NAME=value texts for the proxy besides VALKEY_URL and LISTEN, NULL at the end. */
 World *world_new(const char *const *environment);
+/* The same with a relay between the proxy and Valkey, which has everything of them in its hands. */
+World *world_new_relayed(const char *const *environment);
+QvTestProxy *world_relay(World *world);
 void world_free(World *world);
 QvTestValkey *world_valkey(World *world);
 GPid world_proxy_pid(const World *world);
