@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a running runner shows of itself: one audit line a job, whatever the log's level, and the metrics' file. */
+/* What a running runner shows of itself: one audit line a job, whatever the log's level, and the metrics' file, with figures
+ * of what really went in and out. */
 #include <glib.h>
 #include <glib/gstdio.h>
 #include <jansson.h>
@@ -82,6 +83,51 @@ static void test_success(void)
   g_assert_cmpfloat(metric("quavon_smoke_passed"), ==, 1);
 }
 
+/* Plain bytes of the payload, as they lie sealed in Valkey. */
+static gint64 stored_bytes(const QvResult *result)
+{
+  gint64 sum = 0;
+  for (guint i = 0;; i++) {
+    g_autofree char *key = qv_blob_key(WORLD_PREFIX, result->payload->blob_id, i);
+    g_autofree char *length = qv_test_valkey_cli(world->valkey, "STRLEN", key, NULL);
+    gint64 n = g_ascii_strtoll(length, NULL, 10);
+    if (n == 0)
+      return sum;
+    sum += n - QV_CHUNK_IV_BYTES - QV_CHUNK_TAG_BYTES;
+  }
+}
+
+/* Bytes in are those of the snapshots that were put into Valkey, bytes out those that lie there afterwards: several chunks. */
+static void test_bytes(void)
+{
+  g_autofree char *letters = g_malloc0(300001);
+  for (gsize i = 0; i < 300000; i++)
+    letters[i] = (char)g_test_rand_int_range('a', 'z');
+  const char *base_files[] = {"hello.txt", letters, NULL}, *overlay_files[] = {"more.txt", letters, NULL};
+  g_autoptr(GBytes) base = world_snapshot(base_files);
+  g_autoptr(GBytes) overlay = world_snapshot(overlay_files);
+  g_autoptr(QvJob) job = world_job(world, "test -s more.txt && mkdir out && head -c 3000000 /dev/urandom > out/noise");
+  char sha256[65];
+  g_strfreev(job->artefacts);
+  job->artefacts = g_strdupv((char *[]){(char *)"out/*", NULL});
+  world_put_base(world, job, base);
+  world_put_overlay(world, job, overlay);
+  double in = metric("quavon_job_bytes_in_total"), out = metric("quavon_job_bytes_out_total");
+  world_add(world, job, sha256);
+  g_autoptr(QvResult) result = world_result(world, job, sha256);
+  gsize put = g_bytes_get_size(base) + g_bytes_get_size(overlay);
+  gint64 stored = stored_bytes(result);
+  g_assert_cmpuint(put, >, 300000);
+  g_assert_cmpint(stored, >, 3000000);
+  json_t *line = audit_line(job->job_id);
+  g_assert_cmpint(json_integer_value(json_object_get(line, "bytesIn")), ==, put);
+  g_assert_cmpint(json_integer_value(json_object_get(line, "bytesOut")), ==, stored);
+  json_decref(line);
+  QV_TEST_WAIT(metric("quavon_job_bytes_out_total") > out);
+  g_assert_cmpfloat(metric("quavon_job_bytes_in_total") - in, ==, put);
+  g_assert_cmpfloat(metric("quavon_job_bytes_out_total") - out, ==, stored);
+}
+
 static void test_rejected(void)
 {
   g_autofree char *id = g_strdup("00000000-0000-4000-8000-00000000000f"), *reason = NULL;
@@ -144,6 +190,7 @@ int main(int argc, char **argv)
                                            "QUAVON_LOG_LEVEL=warning", NULL});
   g_test_add_func("/runner/seeing/success", test_success);
   if (ON(ON_RUNSC)) { /* what depends on no backend */
+    g_test_add_func("/runner/seeing/bytes", test_bytes);
     g_test_add_func("/runner/seeing/rejected", test_rejected);
     g_test_add_func("/runner/seeing/busy", test_busy);
   }
