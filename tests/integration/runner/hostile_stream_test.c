@@ -12,7 +12,9 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/random.h"
 #include "support/tiny.h"
+#include "support/zeros.h"
 #include "world.h"
 
 /* The memory of a sanitized program grows by its quarantine: there the stream is shorter and not measured. */
@@ -21,7 +23,8 @@ enum { JOBS = 16, MEASURED = FALSE };
 #else
 enum { JOBS = 60, MEASURED = TRUE };
 #endif
-enum { JOBS_LONG = 1000, WARM_UP = 16, GROWTH_KIB = 8192, AT_ONCE = 2 };
+enum { JOBS_LONG = 1000, WARM_UP = 16, GROWTH_KIB = 8192, AT_ONCE = 2, JOB_PEAK_KIB = 32 * 1024, UNPACK_PEAK_KIB = 64 * 1024 };
+#define GIB (G_GUINT64_CONSTANT(1) << 30)
 
 static World *world;
 
@@ -29,6 +32,7 @@ typedef struct {
   const char *name, *script;
   const char *codes; /* those that are right, blanks between; "-": succeeded; NULL: as the backend has it */
   gint64 timeout_ms; /* of the step; 0: none */
+  GBytes *(*base)(void); /* where memory is measured; NULL: the small one */
 } Kind;
 
 static const Kind kinds[] = {
@@ -60,14 +64,13 @@ static QvJob *make_job(const Kind *kind)
   return job;
 }
 
-static gint64 resident_kib(GPid pid)
+/* FIELD of /proc/PID/status; 0: it is gone. */
+static gint64 status_kib(GPid pid, const char *field)
 {
   g_autofree char *path = g_strdup_printf("/proc/%d/status", pid);
   g_autofree char *text = NULL;
-  g_assert_true(g_file_get_contents(path, &text, NULL, NULL));
-  const char *line = strstr(text, "VmRSS:");
-  g_assert_nonnull(line);
-  return g_ascii_strtoll(line + 6 + strspn(line + 6, " \t"), NULL, 10);
+  const char *line = g_file_get_contents(path, &text, NULL, NULL) ? strstr(text, field) : NULL;
+  return line != NULL ? g_ascii_strtoll(line + strlen(field), NULL, 10) : 0;
 }
 
 static void check_end(const Kind *kind, const QvJob *job, const char *sha256)
@@ -98,21 +101,42 @@ static void test_stream(void)
       qv_job_free(jobs[i]);
     }
     if (at + AT_ONCE == WARM_UP)
-      warm_kib = resident_kib(world->runner);
+      warm_kib = status_kib(world->runner, "VmRSS:");
   }
-  end_kib = resident_kib(world->runner);
+  end_kib = status_kib(world->runner, "VmRSS:");
   g_test_message("%zu jobs; supervisor %" G_GINT64_FORMAT " KiB after %d, %" G_GINT64_FORMAT " KiB at the end", jobs_n, warm_kib,
                  WARM_UP, end_kib);
   world_expect_clean(world);
   g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
+  if (MEASURED)
+    g_assert_cmpint(warm_kib, >, 0);
   if (MEASURED)
     g_assert_cmpint(end_kib - warm_kib, <, GROWTH_KIB);
 }
 
 /* ---- the replaced entry */
 
+static GBytes *make_noise(void)
+{
+  enum { NOISE_BYTES = 40 * 1024 * 1024 };
+  g_autofree char *noise = g_malloc(NOISE_BYTES + 1);
+  qv_random_bytes((guint8 *)noise, NOISE_BYTES);
+  for (gsize i = 0; i < NOISE_BYTES; i++)
+    noise[i] |= noise[i] == 0;
+  noise[NOISE_BYTES] = '\0';
+  const char *files[] = {"noise", noise, NULL};
+  return world_snapshot(files);
+}
+
+static GBytes *make_zeros(void)
+{
+  return qv_test_zeros(GIB);
+}
+
 static const Kind entries[] = {
   {"lie", "lie", "-", 0},
+  {"lie-about-1-gib-of-zeros", "lie", "-", 0, make_zeros},
+  {"lie-about-noise", "lie", "-", 0, make_noise},
   {"nothing", "nothing", "sandbox_lost", 0},
   {"crash", "crash", "sandbox_lost", 0},
   {"noise", "noise", "bad_output", 0},
@@ -125,10 +149,28 @@ static const Kind entries[] = {
   {"live-flood", "live-flood", "bad_output", 0},
   {"artefact-outside", "artefact-outside", "bad_output", 0},
   {"silent", "silent", "wall", 0},
-  {"deaf", "deaf", "wall", 0},
+  {"deaf", "deaf", "wall", 0, make_noise}, /* the job process holds what it does not take, and no more */
 };
 
 static char *bad_file;
+
+/* The most that a job process, and an unpack process, held while the entries ran: looked at until the last of them is gone. */
+static struct {
+  GThread *thread;
+  gint over;
+  gint64 job_kib, unpack_kib;
+} peaks;
+
+static gpointer watch_peaks(gpointer unused)
+{
+  while (!g_atomic_int_get(&peaks.over)) {
+    GPid job = world_child(world->runner, "job"), unpack = job != 0 ? world_child(job, "unpack") : 0;
+    peaks.job_kib = MAX(peaks.job_kib, job != 0 ? status_kib(job, "VmHWM:") : 0);
+    peaks.unpack_kib = MAX(peaks.unpack_kib, unpack != 0 ? status_kib(unpack, "VmHWM:") : 0);
+    g_usleep(10000);
+  }
+  return NULL;
+}
 
 static void run(const char *const *argv)
 {
@@ -154,6 +196,8 @@ static void add_image(const char *digest, const char *rootfs)
                                           both, digest, qv_test_platform(), rootfs);
   g_assert_true(qv_fd_write_file(world->images_file, lock, strlen(lock), 0644, NULL));
   world_start(world, (const char *const[]){"QUAVON_SANDBOX_CONCURRENCY=1", NULL});
+  if (MEASURED)
+    peaks.thread = g_thread_new("peaks", watch_peaks, NULL);
 }
 
 /* A second image, whose entry is the attacker's; the first one is that of the smoke test. */
@@ -196,6 +240,9 @@ static void test_entry(gconstpointer data)
   job->run[0].argv = g_strdupv((char *[]){(char *)kind->script, NULL});
   if (strcmp(kind->codes, "wall") == 0)
     job->given.wall_ms = 6000;
+  g_autoptr(GBytes) base = MEASURED && kind->base != NULL ? kind->base() : NULL;
+  if (base != NULL)
+    world_put_base(world, job, base);
   world_add(world, job, sha256);
   check_end(kind, job, sha256);
   world_expect_clean(world);
@@ -234,6 +281,16 @@ static void test_unpack_dies(void)
 
 static void test_entries_end(void)
 {
+  if (MEASURED) {
+    g_atomic_int_set(&peaks.over, TRUE);
+    g_thread_join(peaks.thread);
+    g_test_message("peak of a job process: %" G_GINT64_FORMAT " KiB; of an unpack process: %" G_GINT64_FORMAT " KiB", peaks.job_kib,
+                   peaks.unpack_kib);
+    g_assert_cmpint(peaks.job_kib, >, 0);
+    g_assert_cmpint(peaks.job_kib, <, JOB_PEAK_KIB);
+    g_assert_cmpint(peaks.unpack_kib, >, 0);
+    g_assert_cmpint(peaks.unpack_kib, <, UNPACK_PEAK_KIB);
+  }
   g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
 }
 
