@@ -20,7 +20,9 @@ ROOT = pathlib.Path(os.environ["QUAVON_SOURCE_ROOT"])
 IMAGES = pathlib.Path(os.environ["QUAVON_TEST_IMAGES"])
 INSTALLER = ROOT / "deploy" / "compose" / "quavon"
 # What an operator has in .env; the stack is asked often whether it is healthy, as nobody wants to wait here.
-OWN = "QUAVON_HEALTH_INTERVAL=1s\n"
+METRICS = "/var/lib/quavon/quavon.prom"
+OWN = f"QUAVON_HEALTH_INTERVAL=1s\nQUAVON_METRICS_FILE={METRICS}\n"
+SERVICE_BYTES_MAX = 128 << 20
 SECRETS = ["sandbox_signing_key", "valkey_sandbox_password", "valkey_sandbox_url", "valkey_egress_password", "valkey_egress_url"]
 
 
@@ -161,6 +163,10 @@ def check_install(engine, folder):
         assert config["Config"]["User"] == "65532:65532" and config["HostConfig"]["ReadonlyRootfs"]
         assert config["HostConfig"]["CapDrop"] == ["ALL"] and config["HostConfig"]["NetworkMode"] == "none"
         assert config["Image"] in settings.values()
+        size = int(engine.docker("image", "inspect", "--format", "{{.Size}}", config["Image"]))
+        assert size < SERVICE_BYTES_MAX, (config["Name"], size)
+    words = ("docker", "cp", f"qvtest-sandbox-runner-1:{METRICS}", "-")
+    wait_for("the runner's metrics", lambda: "quavon_smoke_passed 1" in engine.run(*words, status=None))
 
 
 def quavon(engine, *words):
