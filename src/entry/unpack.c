@@ -13,11 +13,10 @@
 
 #include "base/io.h"
 #include "entry/tree.h"
-#include "format/inflate.h"
+#include "format/members.h"
 #include "format/tar.h"
 
 enum {
-  INFLATED_BYTES = 128 * 1024,
   DEPTH_MAX = QV_PATH_BYTES_MAX / 2 + 1,
 };
 
@@ -32,13 +31,12 @@ struct QvEntryUnpack {
   bool replace;
   QvEntryUnpackVerdict verdict;
   const char *why;
-  QvGunzip *gunzip;
+  QvMembers *gzip;
   QvTarReader reader;
   int file_fd;
   size_t depth;
   Folder folders[DEPTH_MAX];
   char path[QV_PATH_BYTES_MAX + 1]; /* of the innermost open folder, each part with its slash */
-  uint8_t inflated[INFLATED_BYTES];
 };
 
 QvEntryUnpack *qv_entry_unpack_new(int root_fd, int64_t mtime_s, bool replace)
@@ -49,13 +47,13 @@ QvEntryUnpack *qv_entry_unpack_new(int root_fd, int64_t mtime_s, bool replace)
   QvEntryUnpack *unpack = malloc(sizeof *unpack);
   if (!unpack)
     abort();
-  memset(unpack, 0, offsetof(QvEntryUnpack, inflated));
+  memset(unpack, 0, sizeof *unpack);
   unpack->root_fd = root_fd;
   unpack->mtime_s = mtime_s;
   unpack->replace = replace;
   unpack->file_fd = -1;
-  unpack->gunzip = qv_gunzip_new(QV_SNAPSHOT_BYTES_MAX);
-  if (!unpack->gunzip)
+  unpack->gzip = qv_members_new(QV_SNAPSHOT_BYTES_MAX);
+  if (!unpack->gzip)
     abort();
   qv_tar_reader_init(&unpack->reader, &caps);
   return unpack;
@@ -193,26 +191,32 @@ static bool untar(QvEntryUnpack *unpack, const uint8_t *bytes, size_t n)
   }
 }
 
-QvEntryUnpackVerdict qv_entry_unpack_feed(QvEntryUnpack *unpack, const char *bytes, size_t n)
+static void take(QvEntryUnpack *unpack, const char *bytes, size_t n, bool last)
 {
-  const uint8_t *from = (const uint8_t *)bytes;
+  const uint8_t *from = (const uint8_t *)bytes, *inflated;
   QvGunzipStatus status = QV_GUNZIP_OUTPUT;
   while (unpack->verdict == QV_ENTRY_UNPACK_GOOD && status == QV_GUNZIP_OUTPUT) {
-    size_t out_n;
-    status = qv_gunzip_step(unpack->gunzip, &from, &n, unpack->inflated, INFLATED_BYTES, &out_n);
+    size_t inflated_n;
+    status = qv_members_step(unpack->gzip, &from, &n, last, &inflated, &inflated_n);
     if (status == QV_GUNZIP_BAD)
-      refuse(unpack, qv_gzip_reason_text(qv_gunzip_reason(unpack->gunzip)));
+      refuse(unpack, qv_gzip_reason_text(qv_members_reason(unpack->gzip)));
     else
-      untar(unpack, unpack->inflated, out_n);
+      untar(unpack, inflated, inflated_n);
   }
+}
+
+QvEntryUnpackVerdict qv_entry_unpack_feed(QvEntryUnpack *unpack, const char *bytes, size_t n)
+{
+  take(unpack, bytes, n, false);
   return unpack->verdict;
 }
 
 QvEntryUnpackVerdict qv_entry_unpack_end(QvEntryUnpack *unpack)
 {
+  take(unpack, "", 0, true);
   if (unpack->verdict != QV_ENTRY_UNPACK_GOOD)
     return unpack->verdict;
-  QvGzipReason gzip = qv_gunzip_finish(unpack->gunzip);
+  QvGzipReason gzip = qv_members_finish(unpack->gzip);
   QvTarReason tar = qv_tar_reader_finish(&unpack->reader);
   if (gzip != QV_GZIP_OK)
     refuse(unpack, qv_gzip_reason_text(gzip));
@@ -235,7 +239,7 @@ void qv_entry_unpack_free(QvEntryUnpack *unpack)
   while (unpack->depth > 0)
     close(unpack->folders[--unpack->depth].fd);
   qv_io_close_cleanup(&unpack->file_fd);
-  qv_gunzip_free(unpack->gunzip);
+  qv_members_free(unpack->gzip);
   qv_tar_reader_clear(&unpack->reader);
   free(unpack);
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gzip reader: whole and in pieces alike, never over its cap, and what it accepts zlib's own reader accepts with
- * the same bytes. Every input is also compressed by the writer and must come back. */
+/* The gzip readers: whole and in pieces alike, never over their cap, the one of whole members as the one of streams, and
+ * what they accept zlib's own reader accepts with the same bytes. Every input is also compressed by the writer and must come back. */
 #include <glib.h>
 #include <string.h>
 #include <zlib.h>
 
 #include "format/gzip.h"
 #include "format/inflate.h"
+#include "format/members.h"
 #include "fuzz.h"
 
 enum { CAP = 1 << 20 };
@@ -35,6 +36,31 @@ static QvGzipReason read_all(const uint8_t *data, size_t size, size_t portion, s
   g_free(buffer);
   qv_gunzip_free(gunzip);
   return reason;
+}
+
+static void check_members(const uint8_t *data, size_t size, size_t portion, QvGzipReason wanted, const GByteArray *whole)
+{
+  QvMembers *members = qv_members_new(CAP);
+  GByteArray *all = g_byte_array_new();
+  QvGunzipStatus status = QV_GUNZIP_MORE;
+  size_t at = 0, n;
+  do {
+    n = MIN(size - at, portion);
+    const uint8_t *bytes = data + at, *out;
+    size_t left = n, out_n;
+    at += n;
+    do {
+      status = qv_members_step(members, &bytes, &left, n == 0, &out, &out_n);
+      if (status != QV_GUNZIP_BAD)
+        g_byte_array_append(all, out, (guint)out_n);
+    } while (status == QV_GUNZIP_OUTPUT);
+  } while (n > 0 && status != QV_GUNZIP_BAD);
+  QvGzipReason reason = status == QV_GUNZIP_BAD ? qv_members_reason(members) : qv_members_finish(members);
+  QV_FUZZ_CHECK(reason == wanted && all->len <= CAP);
+  if (reason == QV_GZIP_OK)
+    QV_FUZZ_CHECK(all->len == whole->len && (whole->len == 0 || memcmp(whole->data, all->data, whole->len) == 0));
+  g_byte_array_unref(all);
+  qv_members_free(members);
 }
 
 /* zlib's gzip mode, member after member. */
@@ -85,6 +111,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
   }
   if (reason == QV_GZIP_OK)
     QV_FUZZ_CHECK(zlib_accepts(data, size, whole));
+  check_members(data, size, size % 2 ? SIZE_MAX : 1 + size / 3, reason, whole);
   check_round_trip(data, size);
   g_byte_array_unref(whole);
   g_byte_array_unref(pieces);

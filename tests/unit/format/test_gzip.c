@@ -2,9 +2,11 @@
 #include "format/gzip.h"
 
 #include <string.h>
+#include <zlib.h>
 
 #include "format/error.h"
 #include "format/inflate.h"
+#include "format/members.h"
 #include "vectors.h"
 
 static void append(void *user, const guint8 *bytes, gsize n)
@@ -34,6 +36,34 @@ static GByteArray *pack(const guint8 *bytes, gsize n, gsize portion)
   return packed;
 }
 
+/* Whole members or a stream: what is taken, what came out of it, and the reason of a refusal are the same. */
+static void check_members(const guint8 *bytes, gsize n, gsize portion, guint64 cap, const GByteArray *wanted,
+                          QvGzipReason wanted_reason)
+{
+  QvMembers *members = qv_members_new(cap);
+  g_autoptr(GByteArray) all = g_byte_array_new();
+  QvGunzipStatus status = QV_GUNZIP_MORE;
+  for (gsize at = 0; at <= n && status != QV_GUNZIP_BAD;) {
+    gsize part = MIN(portion, n - at), out_n;
+    gboolean last = part == 0;
+    g_autofree guint8 *exact = g_memdup2(bytes + at, part);
+    const guint8 *b = exact, *out;
+    at += last ? 1 : part;
+    do {
+      status = qv_members_step(members, &b, &part, last, &out, &out_n);
+      if (status != QV_GUNZIP_BAD)
+        g_byte_array_append(all, out, (guint)out_n);
+    } while (status == QV_GUNZIP_OUTPUT);
+    g_assert_true(status == QV_GUNZIP_BAD || part == 0);
+  }
+  QvGzipReason reason = status == QV_GUNZIP_BAD ? qv_members_reason(members) : qv_members_finish(members);
+  g_assert_cmpstr(qv_gzip_reason_name(reason), ==, qv_gzip_reason_name(wanted_reason));
+  g_assert_cmpuint(all->len, <=, cap);
+  if (reason == QV_GZIP_OK)
+    g_assert_cmpmem(all->data, all->len, wanted->data, wanted->len);
+  qv_members_free(members);
+}
+
 static QvGzipReason unpack_in(const guint8 *bytes, gsize n, gsize portion, gsize room, guint64 cap, GByteArray *out)
 {
   QvGunzip *gunzip = qv_gunzip_new(cap);
@@ -61,6 +91,7 @@ static QvGzipReason unpack_in(const guint8 *bytes, gsize n, gsize portion, gsize
   g_assert_cmpint(status == QV_GUNZIP_BAD ? qv_gunzip_reason(gunzip) : QV_GZIP_OK, ==,
                   status == QV_GUNZIP_BAD ? reason : QV_GZIP_OK);
   qv_gunzip_free(gunzip);
+  check_members(bytes, n, portion, cap, out, reason);
   return reason;
 }
 
@@ -164,6 +195,44 @@ static void test_members(void)
   g_assert_cmpint(unpack(all->data, all->len, 1 << 20, bytes, 3000), ==, QV_GZIP_TRUNCATED);
 }
 
+static void append_foreign(GByteArray *all, const guint8 *bytes, gsize n)
+{
+  gsize room = n + n / 1000 + 100;
+  g_autofree guint8 *packed = g_malloc(room);
+  z_stream zlib = {.next_in = (Bytef *)(guintptr)bytes, .avail_in = (uInt)n, .next_out = packed, .avail_out = (uInt)room};
+  g_assert_cmpint(deflateInit2(&zlib, 1, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY), ==, Z_OK);
+  g_assert_cmpint(deflate(&zlib, Z_FINISH), ==, Z_STREAM_END);
+  g_byte_array_append(all, packed, (guint)(room - zlib.avail_out));
+  deflateEnd(&zlib);
+}
+
+/* Members that are longer than ours, also where they do not compress, between ours, which are more than a reader holds. */
+static void test_foreign_members(void)
+{
+  gsize n = 6 * QV_GZIP_MEMBER_BYTES, third = 2 * QV_GZIP_MEMBER_BYTES;
+  g_autofree guint8 *bytes = sample(n);
+  for (gsize i = 0; i < 2 * third; i++)
+    bytes[i] = (guint8)g_test_rand_int();
+  for (gint which = -1; which < 3; which++) {
+    g_autoptr(GByteArray) all = g_byte_array_new();
+    for (gint i = 0; i < 3; i++) {
+      const guint8 *part = bytes + (gsize)i * third;
+      g_autoptr(GByteArray) ours = pack(part, third, third);
+      if (i == which)
+        append_foreign(all, part, third);
+      else
+        g_byte_array_append(all, ours->data, ours->len);
+    }
+    for (gsize portion = 1 << 16; portion < all->len; portion *= 32) {
+      g_autoptr(GByteArray) out = g_byte_array_new();
+      g_assert_cmpint(unpack_in(all->data, all->len, portion, 1 << 20, n, out), ==, QV_GZIP_OK);
+      g_assert_cmpmem(out->data, out->len, bytes, n);
+      g_autoptr(GByteArray) part = g_byte_array_new();
+      g_assert_cmpint(unpack_in(all->data, all->len - 1, portion, 1 << 20, n, part), ==, QV_GZIP_TRUNCATED);
+    }
+  }
+}
+
 /* 64 MiB of zeros in 64 KiB: the cap stops it at its own size. */
 static void test_bomb(void)
 {
@@ -194,6 +263,7 @@ int main(int argc, char **argv)
   g_test_add_func("/gzip/writer-form", test_writer_form);
   g_test_add_func("/gzip/refused", test_refused);
   g_test_add_func("/gzip/members", test_members);
+  g_test_add_func("/gzip/foreign-members", test_foreign_members);
   g_test_add_func("/gzip/bomb", test_bomb);
   g_test_add_func("/gzip/gerror", test_gerror);
   return g_test_run();
