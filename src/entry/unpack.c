@@ -18,6 +18,7 @@
 
 enum {
   DEPTH_MAX = QV_PATH_BYTES_MAX / 2 + 1,
+  CLOSING_MAX = 64,
 };
 
 typedef struct {
@@ -34,6 +35,7 @@ struct QvEntryUnpack {
   QvMembers *gzip;
   QvTarReader reader;
   int file_fd;
+  int closing_from, closing_n; /* files that are whole and still open: their numbers follow one another */
   size_t depth;
   Folder folders[DEPTH_MAX];
   char path[QV_PATH_BYTES_MAX + 1]; /* of the innermost open folder, each part with its slash */
@@ -97,9 +99,11 @@ static bool leave_to(QvEntryUnpack *unpack, size_t depth)
 static bool enter(QvEntryUnpack *unpack, const char *part, size_t path_n)
 {
   int at = here(unpack);
-  if (mkdirat(at, part, 0755) != 0 && errno != EEXIST)
+  bool made = mkdirat(at, part, 0755) == 0;
+  if (!made && errno != EEXIST)
     return fail_errno(unpack);
-  int fd = qv_entry_tree_open_folder(at, part);
+  /* What was made just now is what is opened: nobody else is here. What was there is looked at. */
+  int fd = made ? openat(at, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : qv_entry_tree_open_folder(at, part);
   if (fd < 0)
     return errno == ENOTDIR ? refuse(unpack, "a folder where a file is") : fail_errno(unpack);
   unpack->folders[unpack->depth++] = (Folder){.fd = fd, .path_n = path_n};
@@ -150,11 +154,27 @@ static bool open_file(QvEntryUnpack *unpack, const QvTarEntry *entry)
   return true;
 }
 
+static void close_waiting(QvEntryUnpack *unpack)
+{
+  int from = unpack->closing_from, to = from + unpack->closing_n;
+  unpack->closing_n = 0;
+  if (to - from > 1 && close_range((unsigned)from, (unsigned)to - 1, 0) == 0)
+    return;
+  for (; from < to; from++)
+    close(from);
+}
+
+/* A call into gVisor costs more than most of what it does: files are closed many at a time. */
 static bool close_file(QvEntryUnpack *unpack)
 {
-  bool good = qv_entry_tree_set_mtime(unpack->file_fd, unpack->mtime_s);
-  qv_io_close_cleanup(&unpack->file_fd);
-  return good || fail_errno(unpack);
+  int fd = qv_io_steal(&unpack->file_fd);
+  bool good = qv_entry_tree_set_mtime(fd, unpack->mtime_s) || fail_errno(unpack);
+  if (unpack->closing_n == CLOSING_MAX || fd != unpack->closing_from + unpack->closing_n)
+    close_waiting(unpack);
+  if (unpack->closing_n == 0)
+    unpack->closing_from = fd;
+  unpack->closing_n++;
+  return good;
 }
 
 /* The root and whatever is still open. */
@@ -239,6 +259,7 @@ void qv_entry_unpack_free(QvEntryUnpack *unpack)
   while (unpack->depth > 0)
     close(unpack->folders[--unpack->depth].fd);
   qv_io_close_cleanup(&unpack->file_fd);
+  close_waiting(unpack);
   qv_members_free(unpack->gzip);
   qv_tar_reader_clear(&unpack->reader);
   free(unpack);

@@ -83,6 +83,41 @@ static void test_tree(Fixture *fixture, gconstpointer unused)
   }
 }
 
+static guint open_files(void)
+{
+  guint n = 0;
+  g_autoptr(GDir) dir = g_dir_open("/proc/self/fd", 0, NULL);
+  while (g_dir_read_name(dir) != NULL)
+    n++;
+  return n;
+}
+
+/* More files than are kept open, in folders that open and close between them: all there, none open at the end, a
+ * tree that is cut in the middle included. */
+static void test_many(Fixture *fixture, gconstpointer unused)
+{
+  enum { FOLDERS = 3, FILES = 150 };
+  for (guint cut = 0; cut < 2; cut++) {
+    GByteArray *tar = g_byte_array_new();
+    for (guint i = 0; i < FOLDERS * FILES; i++) {
+      g_autofree char *path = g_strdup_printf("try%u/d%u/%s%03u", cut, i / FILES, i % 7 == 0 ? "sub/" : "x", i);
+      snapshot_add(tar, path, path, FALSE);
+    }
+    g_autoptr(GByteArray) blob = snapshot_finish(tar);
+    guint before = open_files();
+    QvEntryUnpackVerdict wanted = cut ? QV_ENTRY_UNPACK_REFUSED : QV_ENTRY_UNPACK_GOOD;
+    g_byte_array_set_size(blob, blob->len - cut);
+    g_assert_cmpint(unpack(fixture, blob, 9999, 1000, FALSE), ==, wanted);
+    g_assert_cmpuint(open_files(), ==, before);
+    for (guint i = 0; !cut && i < FOLDERS * FILES; i++) {
+      g_autofree char *path = g_strdup_printf("try%u/d%u/%s%03u", cut, i / FILES, i % 7 == 0 ? "sub/" : "x", i);
+      g_autofree char *got = contents(fixture, path);
+      g_assert_cmpstr(got, ==, path);
+      g_assert_cmpint(info_of(fixture, path).st_mtim.tv_sec, ==, 1000);
+    }
+  }
+}
+
 static GByteArray *one_file(const char *path, const char *text)
 {
   GByteArray *tar = g_byte_array_new();
@@ -152,6 +187,7 @@ int main(int argc, char **argv)
   g_test_init(&argc, &argv, NULL);
   umask(022);
   ADD("tree", test_tree);
+  ADD("many", test_many);
   ADD("overlay", test_overlay);
   ADD("links", test_links);
   ADD("cut", test_cut);
