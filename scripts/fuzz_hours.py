@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """fuzz_hours.py TARGET EXECUTIONS SECONDS FINDINGS: adds a run of a fuzz target to the table of docs/FUZZING.md."""
 
+import fcntl
 import pathlib
 import re
 import sys
@@ -13,6 +14,12 @@ ROW = re.compile(r"\| `([a-z0-9_]+)` \| ([0-9]+) \| ([0-9.]+) \| ([0-9]+) \|\n")
 
 def main():
     target, executions, seconds, findings = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
+    with PAGE.open() as page:
+        fcntl.flock(page, fcntl.LOCK_EX)
+        add(target, executions, seconds, findings)
+
+
+def add(target, executions, seconds, findings):
     text = PAGE.read_text()
     before, table = text.split(HEAD)
     rows = {m[1]: (int(m[2]), float(m[3]), int(m[4])) for m in ROW.finditer(table)}
