@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The Compose installer against a private Docker engine with Compose 2: what it says, makes, keeps and removes, that the
-services become healthy and doctor is content, that jobs run through them, and that those which wait during an upgrade run
-in the image that they were signed for."""
+services become healthy and doctor is content, that jobs run through them, that those which wait during an upgrade run
+in the image that they were signed for, and that registries come and go."""
 
 import json
 import os
@@ -14,11 +14,13 @@ import sys
 import tempfile
 import time
 
+import stack_registries
 import tap
 
 ROOT = pathlib.Path(os.environ["QUAVON_SOURCE_ROOT"])
 IMAGES = pathlib.Path(os.environ["QUAVON_TEST_IMAGES"])
 INSTALLER = ROOT / "deploy" / "compose" / "quavon"
+NETWORK = ROOT / "deploy" / "docker" / "quavon-egress-network"
 # What an operator has in .env; the stack is asked often whether it is healthy, as nobody wants to wait here.
 METRICS = "/var/lib/quavon/quavon.prom"
 OWN = f"QUAVON_HEALTH_INTERVAL=1s\nQUAVON_METRICS_FILE={METRICS}\n"
@@ -43,13 +45,13 @@ class Engine:
         self.make_tiny()
 
     def make_tiny(self):
-        """In the place of the image base: three programs with their libraries."""
+        """In the place of the image base: a few programs with their libraries."""
         tree = self.folder / "tiny"
         for name in ("bin", "etc", "workspace", "tmp", "proc", "sys", "dev", "run", "opt"):
             (tree / name).mkdir(parents=True)
         (tree / "etc" / "passwd").write_text("sandbox:x:65532:65532::/workspace/home:/bin/sh\n")
         (tree / "etc" / "shadow").touch(0o600)
-        for program in ("/bin/sh", "/bin/cat", "/usr/bin/id"):
+        for program in ("/bin/sh", "/bin/cat", "/bin/sleep", "/usr/bin/id", "/usr/bin/openssl", "/usr/bin/timeout"):
             shutil.copy(os.path.realpath(program), tree / "bin" / os.path.basename(program))
             for word in self.run("ldd", program).split():
                 if word.startswith("/"):
@@ -239,9 +241,16 @@ def check_smoke_request(engine, folder):
     assert re.search(r"\nQD957 +ok ", said) and said.rstrip().endswith(" 0 failures"), said
 
 
+def check_registries(engine, folder):
+    stack_registries.check(engine, folder, INSTALLER)
+
+
 def check_uninstall(engine, folder):
     before = secrets_of(folder)
-    engine.run(INSTALLER, "uninstall", "--yes", "--dir", folder)
+    stack_registries.list_again(engine, folder, NETWORK)
+    engine.run(*stack_registries.inside(engine, INSTALLER, "uninstall", "--yes", "--dir", folder))
+    assert stack_registries.what_is_there(engine, folder) == (False, False, [])
+    stack_registries.unlist(folder)
     assert not engine.docker("ps", "--all", "--quiet") and secrets_of(folder) == before
     assert engine.docker("volume", "ls", "--quiet")
     engine.run(INSTALLER, "uninstall", "--purge", "--yes", "--dir", folder)
@@ -252,7 +261,7 @@ def check_uninstall(engine, folder):
     assert left == [".env"] and (folder / ".env").read_text() == OWN, left
 
 
-CHECKS = (check_dry_run, check_install, check_job, check_again, check_upgrade, check_rotation, check_smoke_request, check_uninstall)
+CHECKS = (check_dry_run, check_install, check_job, check_again, check_upgrade, check_rotation, check_smoke_request, check_registries, check_uninstall)
 
 
 def test_stack():
