@@ -43,7 +43,7 @@ def tree(world, mib=TREE_MIB):
 def jcs(world, add):
     node, job = world.node(), ROOT / "bench/job.json"
     pairs = [(figures(output(program("pure"), "jcs", job, 0.3))["jcs_per_cpu_s"],
-              figures(output("node", node / "jcs.mjs", job, 0.3))["jcs_per_cpu_s"]) for _ in range(world.rounds(7, 20))]
+              figures(output("node", node / "jcs.mjs", job, 0.3))["jcs_per_cpu_s"]) for _ in range(world.rounds(5, 20))]
     add("jcs_ratio", *zip(*pairs))
 
 
@@ -80,7 +80,7 @@ def pipe(folder):
 
 def snapshot(world, add):
     folder, rows, node = tree(world), [], world.node()
-    for _ in range(world.rounds(3, 7)):
+    for _ in range(world.rounds(2, 7)):
         ours = figures(output(program("pack"), folder))
         peer_bytes, peer_s, _ = measured(*pipe(folder))
         theirs = figures(output("node", node / "pack.mjs", folder))
@@ -110,7 +110,7 @@ def many_files(world, thousands):
 
 def growth(world, add):
     per_file = {}
-    for thousands, rounds in ((10, 5), (100, 3), (1000, world.rounds(1, 3))):
+    for thousands, rounds in ((10, world.rounds(3, 7)), (100, world.rounds(2, 5)), (1000, world.rounds(1, 3))):
         with many_files(world, thousands) as folder:
             rows = []
             for _ in range(rounds):
@@ -132,7 +132,7 @@ def unpack(world, add):
     folder.mkdir()
     subprocess.run(f"tar -C {source} -cf - . | gzip -1 >{folder}/t.tgz && cp -r {source} {folder}/tree", shell=True, check=True)
     runner = world.runner(QUAVON_SANDBOX_CONCURRENCY=1)
-    for _ in range(world.rounds(3, 5)):
+    for _ in range(world.rounds(2, 5)):
         text = output(program("submit"), folder, 1, "workMiB=1024", "memoryMiB=1024", "--", "mkdir ../x && tar xzf t.tgz -C ../x",
                       env=world.environment("worker"))
         step = json.loads(text.split(" ", 2)[2])["steps"][0]

@@ -12,7 +12,7 @@ def egress(world, add):
     for peer in ("squid", "tinyproxy"):
         if shutil.which(peer) is None:
             raise Missing(f"{peer} is not installed")
-    output(ROOT / "bench/egress.py", world.rounds(3, 7), world.rounds(1, 2))
+    output(ROOT / "bench/egress.py", world.rounds(2, 7), world.rounds(1, 2))
     values = json.loads((ROOT / "build/bench-egress.json").read_text())["values"]
     for name, (series, unit) in SERIES.items():
         add(name, *([value / unit for value in values[series][side]] for side in ("ours", "squid")))

@@ -35,7 +35,7 @@ def warm(world, add):
     runner = world.runner(QUAVON_SANDBOX_CONCURRENCY=1, QUAVON_SANDBOX_WARM=1, QUAVON_SANDBOX_DEFAULT_MEMORY_MIB=256,
                           QUAVON_SANDBOX_DEFAULT_WORK_MIB=64, QUAVON_SANDBOX_DEFAULT_PIDS=64)
     rows = []
-    for _ in range(world.rounds(30, 60)):
+    for _ in range(world.rounds(20, 60)):
         cold_ms = submit(world, 1, limits=COLD_LIMITS)[0]
         time.sleep(0.8)
         rows.append((submit(world, 1)[0], bare(world, "bare", 1, "idle")[0], cold_ms))

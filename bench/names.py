@@ -84,7 +84,7 @@ group(
 
 FIGURES = {name: figure for figures in GROUPS.values() for name, figure in figures.items()}
 ROW = ("ours", "peer", "ratio", "unit", "n", "spread")
-ABOUT = {"versions": dict, "skipped": dict, "full": bool, "cores": int, "load": list, "at": str, "seconds": (int, float)}
+ABOUT = {"versions": dict, "skipped": dict, "rounds": str, "cores": int, "load": list, "at": str, "seconds": (int, float)}
 
 
 def met(name, row):

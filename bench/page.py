@@ -47,8 +47,20 @@ def chart(title, rows):
     return "\n".join([*parts, "</svg>", ""])
 
 
+ROUNDS = {"one": "one round of each, a trial that is not to be quoted", "usual": "`make bench`", "many": "`make bench-full`"}
+
+
+def earlier_runs(document):
+    """Marks of the runs that rows were kept from, and what they were."""
+    runs = sorted({json.dumps(row["of"]) for name, row in document.items() if "of" in row})
+    marks = {text: "†" * (i + 1) for i, text in enumerate(runs)}
+    return marks, [f"{mark}: of a run of {run['at']}, {ROUNDS[run['rounds']]}, load {run['load'][0]} before, {run['load'][1]} after."
+                   for run, mark in ((json.loads(text), mark) for text, mark in marks.items())]
+
+
 def figures(document):
     about, lines = document["about"], []
+    marks, earlier = earlier_runs(document)
     for title, group in names.GROUPS.items():
         rows = [name for name in group if name in document]
         lines += ["", f"### {title}", ""]
@@ -59,10 +71,11 @@ def figures(document):
             value, _ = said(name, row)
             goal = "" if figure.goal is None else f"{figure.goal}: {'met' if row['met'] else '**missed**'}"
             low, high = map(number, row["spread"])
-            lines.append(f"| `{name}` | {number(row['ours'])} {row['unit']} ({low} to {high}) | {number(row['peer'])} | {value} | {goal} | {row['n']} |")
+            lines.append(f"| `{name}` | {number(row['ours'])} {row['unit']} ({low} to {high}) | {number(row['peer'])} | {value} | {goal} | {row['n']} "
+                         f"{marks[json.dumps(row['of'])] if 'of' in row else ''}|")
         lines += [f"- `{name}` was not measured: {about['skipped'][name]}" for name in group if name in about["skipped"]]
     load = f"load {about['load'][0]} before, {about['load'][1]} after"
-    facts = [f"Measured {about['at']} in {about['seconds']:.0f} s{' (bench-full)' if about['full'] else ''}: {about['cores']} cores, {load}.",
+    facts = [f"Measured {about['at']}, {ROUNDS[about['rounds']]}, {about['seconds']:.0f} s: {about['cores']} cores, {load}.", *earlier,
              "", "| | |", "| --- | --- |", *(f"| {name} | {text} |" for name, text in about["versions"].items())]
     return "\n".join([*facts, *lines])
 

@@ -39,10 +39,10 @@ def shared(world, command, count, concurrency, jobs, *pace):
 
 
 def queue(world, add):
-    jobs = world.many(3000, 10000)
+    jobs = world.many(2000, 10000)
     for name, concurrency in (("queue_cpu_ratio", 1), ("queue_cpu_ratio_16", 16)):
         rows = [[jobs / drained(world, command, concurrency, jobs, 500)["cpu_s"] for command in workers(world)]
-                for _ in range(world.rounds(5, 9))]
+                for _ in range(world.rounds(4, 9))]
         add(name, *zip(*rows))
 
 
@@ -53,7 +53,7 @@ def flatness(rows):
 
 
 def scale(world, add):
-    cost, rounds = {}, world.rounds(5, 15)
+    cost, rounds = {}, world.rounds(3, 15)
     for jobs in (10, 100, 1000):
         told = [[drained(world, command, 2, jobs, 500) for command in workers(world)] for _ in range(rounds)]
         cost[jobs] = [[each[side]["cpu_s"] * 1e6 / jobs for each in told] for side in (0, 1)]

@@ -5,7 +5,7 @@ and a table. Nothing here asserts a speed. Without names: everything. --full: mo
 shows that it works and says nothing.
 
 A measurement is a function that gets the world and `add`; the names that it adds are in names.py. With NAMEs, what
-build/bench.json has of the others stays."""
+build/bench.json has of the others stays. It is written after each, so that a run that is ended keeps what it has."""
 import argparse, datetime, json, os, pathlib, platform, subprocess, sys, time
 
 import blobs, egress_rows, jobs, names, node_peer, queues
@@ -49,7 +49,7 @@ def versions():
     return {"kernel": platform.release(), **{name: first_line(name, word) for name, word in commands.items()}, **peers}
 
 
-def measure(world, name, figures, before):
+def measure(world, name, figures, about):
     function, adds = MEASURES[name]
     adds, start = adds.split(), time.monotonic()
     say(f"[{time.monotonic() - world.began:4.0f} s] {name}")
@@ -63,11 +63,11 @@ def measure(world, name, figures, before):
         function(world, add)
     except Missing as why:
         figures.skip(str(why), *adds)
-    before["took"][name] = round(time.monotonic() - start, 1)
+    about["took"][name] = round(time.monotonic() - start, 1)
 
 
 def earlier(path, chosen):
-    """What an earlier run says of figures that are not measured now."""
+    """What an earlier run says of figures that are not measured now; each then tells of which run it is."""
     try:
         document = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -75,7 +75,8 @@ def earlier(path, chosen):
     if not chosen or names.check(document, partial=True):
         return {}, {}
     now = {figure for name in chosen for figure in MEASURES[name][1].split()}
-    return ({name: row for name, row in document.items() if name != "about" and name not in now},
+    run = {key: document["about"][key] for key in ("at", "rounds", "load")}
+    return ({name: {"of": run, **row} for name, row in document.items() if name != "about" and name not in now},
             {name: why for name, why in document["about"]["skipped"].items() if name not in now})
 
 
@@ -90,12 +91,12 @@ def main():
     figures.rows, figures.skipped = earlier(options.output, options.names)
     world = World(2 if options.full else 0 if options.quick else 1)
     world.valkey()
+    about.update(versions=versions(), rounds=("one", "usual", "many")[world.level], cores=len(os.sched_getaffinity(0)),
+                 at=f"{datetime.datetime.now():%Y-%m-%d %H:%M}")
     for name in options.names or MEASURES:
         measure(world, name, figures, about)
-    about.update(versions=versions(), full=options.full, cores=len(os.sched_getaffinity(0)), at=f"{datetime.datetime.now():%Y-%m-%d %H:%M}",
-                 seconds=round(time.monotonic() - world.began, 1))
-    about["load"].append(round(os.getloadavg()[0], 2))
-    figures.write(options.output, about)
+        about["seconds"] = round(time.monotonic() - world.began, 1)
+        figures.write(options.output, dict(about, load=[*about["load"], round(os.getloadavg()[0], 2)]))
     document = json.loads(options.output.read_text())
     print(table(document))
     faults = names.check(document, partial=bool(options.names))

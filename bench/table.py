@@ -99,7 +99,8 @@ def table(document):
             value, verdict = said(name, row)
             lines.append(f"  {name:24} {number(row['ours']):>10} {row['unit']:13} {ours:{BAR}} {value:>9}  {verdict}".rstrip())
             low, high = row["spread"]
-            lines.append(f"  {'':14}peer      {number(row['peer']):>10} {'':13} {peer:{BAR}}            n={row['n']}, ours {number(low)} to {number(high)}")
+            lines.append(f"  {'':14}peer      {number(row['peer']):>10} {'':13} {peer:{BAR}}            n={row['n']}, ours {number(low)} to {number(high)}"
+                         + (f", of {row['of']['at']}" if "of" in row else ""))
     versions = "; ".join(f"{name} {text}" for name, text in about["versions"].items())
     lines += ["", f"{about['cores']} cores, load {about['load'][0]} to {about['load'][1]}, {about['seconds']:.0f} s, {about['at']}", versions]
     return "\n".join(lines)

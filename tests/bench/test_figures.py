@@ -21,7 +21,7 @@ import run  # noqa: E402
 import table  # noqa: E402
 import tap  # noqa: E402
 
-ABOUT = {"versions": {"kernel": "1"}, "skipped": {}, "full": False, "cores": 2, "load": [0.1, 0.2], "at": "2026-01-01 00:00", "seconds": 1.5}
+ABOUT = {"versions": {"kernel": "1"}, "skipped": {}, "rounds": "usual", "cores": 2, "load": [0.1, 0.2], "at": "2026-01-01 00:00", "seconds": 1.5}
 
 
 def whole():
@@ -126,6 +126,10 @@ def test_quick_run_keeps_earlier_figures():
         equal(names.check(document, partial=True), [])
         equal(set(document), {"about", "jcs_ratio", "unseal_ratio", "unseal_ratio_tags"})
         assert names.check(document) != []
+        equal(document["jcs_ratio"]["of"], {key: ABOUT[key] for key in ("at", "rounds", "load")})
+        assert "of" not in document["unseal_ratio"] and f"of {ABOUT['at']}" in done.stdout
+        shown = page.figures(document)
+        assert "| 3 †|" in shown and "†: of a run of 2026-01-01 00:00, `make bench`, load 0.1 before" in shown
         assert "unseal_ratio" in done.stdout and "openssl" in done.stdout
     in_folder(check)
 
