@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Owns libcurl: easy handles for calls that block, one multi handle for those
+/* Owns the use of libcurl: easy handles for calls that block, one multi handle for those
  * that do not, driven by GLib sources (one a socket, one timer). */
 #include "sandbox/docker_http.h"
 
-#include <curl/curl.h>
 #include <errno.h>
 #include <glib-unix.h>
 #include <grp.h>
@@ -14,11 +13,14 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "format/json.h"
+#include "sandbox/docker_curl.h"
 
 #define CONNECT_MS 10000L
 #define FINISH_STEP_MS 1000
 #define LINE_BYTES_MAX ((gsize)256 * 1024)
 #define MESSAGE_BYTES_MAX 600
+
+static const QvCurl *curl; /* NULL until the first call */
 
 struct QvEngine {
   char *socket;
@@ -64,11 +66,6 @@ const char *qv_engine_usual_socket(void)
 
 QvEngine *qv_engine_new(const char *socket)
 {
-  static gsize once;
-  if (g_once_init_enter(&once)) {
-    curl_global_init(CURL_GLOBAL_NOTHING);
-    g_once_init_leave(&once, 1);
-  }
   QvEngine *engine = g_new0(QvEngine, 1);
   engine->socket = g_strdup(socket);
   engine->api = g_strdup("");
@@ -98,6 +95,13 @@ char *qv_engine_escape(const char *text)
 
 /* ---- one call */
 
+static gboolean have_curl(GError **error)
+{
+  if (curl == NULL)
+    curl = qv_curl_load(error);
+  return curl != NULL;
+}
+
 static gsize on_body(char *bytes, gsize size, gsize n, void *user)
 {
   QvEngineCall *call = user;
@@ -117,7 +121,7 @@ static gsize on_header(char *bytes, gsize size, gsize n, void *user)
   long status = 0;
   if (n > 2 || call->told_head || call->events.head == NULL)
     return n;
-  curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
+  curl->easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
   if (status >= 200) {
     call->told_head = TRUE;
     call->head = status;
@@ -137,53 +141,53 @@ static gsize on_upload(char *bytes, gsize size, gsize n, void *user)
 static void set_body(QvEngineCall *call, const QvEngineRequest *request)
 {
   /* No "Expect: 100-continue": the engine would be waited for. */
-  call->headers = curl_slist_append(call->headers, "Expect:");
+  call->headers = curl->slist_append(call->headers, "Expect:");
   if (request->upload_fd > 0) {
-    call->headers = curl_slist_append(call->headers, "Content-Type: application/x-tar");
+    call->headers = curl->slist_append(call->headers, "Content-Type: application/x-tar");
     call->upload_fd = request->upload_fd;
-    curl_easy_setopt(call->easy, CURLOPT_POST, 1L);
-    curl_easy_setopt(call->easy, CURLOPT_READFUNCTION, on_upload);
-    curl_easy_setopt(call->easy, CURLOPT_READDATA, call);
-    call->headers = curl_slist_append(call->headers, "Transfer-Encoding: chunked");
+    curl->easy_setopt(call->easy, CURLOPT_POST, 1L);
+    curl->easy_setopt(call->easy, CURLOPT_READFUNCTION, on_upload);
+    curl->easy_setopt(call->easy, CURLOPT_READDATA, call);
+    call->headers = curl->slist_append(call->headers, "Transfer-Encoding: chunked");
   } else if (request->body != NULL) {
-    call->headers = curl_slist_append(call->headers, "Content-Type: application/json");
-    curl_easy_setopt(call->easy, CURLOPT_POSTFIELDSIZE, (long)strlen(request->body));
-    curl_easy_setopt(call->easy, CURLOPT_COPYPOSTFIELDS, request->body);
+    call->headers = curl->slist_append(call->headers, "Content-Type: application/json");
+    curl->easy_setopt(call->easy, CURLOPT_POSTFIELDSIZE, (long)strlen(request->body));
+    curl->easy_setopt(call->easy, CURLOPT_COPYPOSTFIELDS, request->body);
   } else if (strcmp(request->method, "POST") == 0) {
-    curl_easy_setopt(call->easy, CURLOPT_POSTFIELDSIZE, 0L);
-    curl_easy_setopt(call->easy, CURLOPT_COPYPOSTFIELDS, "");
+    curl->easy_setopt(call->easy, CURLOPT_POSTFIELDSIZE, 0L);
+    curl->easy_setopt(call->easy, CURLOPT_COPYPOSTFIELDS, "");
   }
-  curl_easy_setopt(call->easy, CURLOPT_HTTPHEADER, call->headers);
+  curl->easy_setopt(call->easy, CURLOPT_HTTPHEADER, call->headers);
 }
 
 static QvEngineCall *call_new(QvEngine *engine, const QvEngineRequest *request)
 {
   QvEngineCall *call = g_new0(QvEngineCall, 1);
   call->engine = engine;
-  call->easy = curl_easy_init();
+  call->easy = curl->easy_init();
   g_assert(call->easy != NULL);
   call->body = g_string_new(NULL);
   call->deadline_ms = request->deadline_ms;
   call->what = g_strdup_printf("%s %.*s", request->method, (int)strcspn(request->path, "?"), request->path);
   g_autofree char *url = g_strdup_printf("http://localhost%s%s%s", engine->api[0] != '\0' ? "/v" : "", engine->api,
                                          request->path);
-  curl_easy_setopt(call->easy, CURLOPT_URL, url);
-  curl_easy_setopt(call->easy, CURLOPT_UNIX_SOCKET_PATH, engine->socket);
-  curl_easy_setopt(call->easy, CURLOPT_PROXY, "");
-  curl_easy_setopt(call->easy, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(call->easy, CURLOPT_PROTOCOLS_STR, "http");
-  curl_easy_setopt(call->easy, CURLOPT_CUSTOMREQUEST, request->method);
-  curl_easy_setopt(call->easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
-  curl_easy_setopt(call->easy, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
-  curl_easy_setopt(call->easy, CURLOPT_TIMEOUT_MS, (long)request->deadline_ms);
-  curl_easy_setopt(call->easy, CURLOPT_WRITEFUNCTION, on_body);
-  curl_easy_setopt(call->easy, CURLOPT_WRITEDATA, call);
-  curl_easy_setopt(call->easy, CURLOPT_HEADERFUNCTION, on_header);
-  curl_easy_setopt(call->easy, CURLOPT_HEADERDATA, call);
-  curl_easy_setopt(call->easy, CURLOPT_PRIVATE, call);
+  curl->easy_setopt(call->easy, CURLOPT_URL, url);
+  curl->easy_setopt(call->easy, CURLOPT_UNIX_SOCKET_PATH, engine->socket);
+  curl->easy_setopt(call->easy, CURLOPT_PROXY, "");
+  curl->easy_setopt(call->easy, CURLOPT_NOSIGNAL, 1L);
+  curl->easy_setopt(call->easy, CURLOPT_PROTOCOLS_STR, "http");
+  curl->easy_setopt(call->easy, CURLOPT_CUSTOMREQUEST, request->method);
+  curl->easy_setopt(call->easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
+  curl->easy_setopt(call->easy, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
+  curl->easy_setopt(call->easy, CURLOPT_TIMEOUT_MS, (long)request->deadline_ms);
+  curl->easy_setopt(call->easy, CURLOPT_WRITEFUNCTION, on_body);
+  curl->easy_setopt(call->easy, CURLOPT_WRITEDATA, call);
+  curl->easy_setopt(call->easy, CURLOPT_HEADERFUNCTION, on_header);
+  curl->easy_setopt(call->easy, CURLOPT_HEADERDATA, call);
+  curl->easy_setopt(call->easy, CURLOPT_PRIVATE, call);
   /* On a connection that was used before, libcurl asks once more where the answer is lost: a second container. */
   if (strcmp(request->method, "POST") == 0)
-    curl_easy_setopt(call->easy, CURLOPT_FRESH_CONNECT, 1L);
+    curl->easy_setopt(call->easy, CURLOPT_FRESH_CONNECT, 1L);
   set_body(call, request);
   return call;
 }
@@ -192,9 +196,9 @@ static void call_free(gpointer data)
 {
   QvEngineCall *call = data;
   if (call->engine->multi != NULL)
-    curl_multi_remove_handle(call->engine->multi, call->easy);
-  curl_easy_cleanup(call->easy);
-  curl_slist_free_all(call->headers);
+    curl->multi_remove_handle(call->engine->multi, call->easy);
+  curl->easy_cleanup(call->easy);
+  curl->slist_free_all(call->headers);
   g_string_free(call->body, TRUE);
   g_free(call->what);
   g_free(call);
@@ -226,7 +230,7 @@ static gboolean fail_call(QvEngineCall *call, CURLcode code, GError **error)
 {
   const char *socket = call->engine->socket;
   long err = 0;
-  curl_easy_getinfo(call->easy, CURLINFO_OS_ERRNO, &err);
+  curl->easy_getinfo(call->easy, CURLINFO_OS_ERRNO, &err);
   if (call->over)
     g_set_error(error, QV_ERROR, QV_ERROR_LIMIT, "docker: %s: the answer is over its cap", call->what);
   else if (code == CURLE_COULDNT_CONNECT && (err == EACCES || err == EPERM))
@@ -234,14 +238,14 @@ static gboolean fail_call(QvEngineCall *call, CURLcode code, GError **error)
   else if (code == CURLE_COULDNT_CONNECT)
     g_set_error(error, QV_ERROR, QV_ERROR_GONE,
                 "docker: no engine answers at %s (%s); start it (systemctl start docker), or name its socket in "
-                "QUAVON_SANDBOX_DOCKER_SOCKET", socket, err != 0 ? g_strerror((int)err) : curl_easy_strerror(code));
+                "QUAVON_SANDBOX_DOCKER_SOCKET", socket, err != 0 ? g_strerror((int)err) : curl->easy_strerror(code));
   else if (code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_WEIRD_SERVER_REPLY) /* no HTTP at all */
     refuse_stranger(socket, error);
   else if (code == CURLE_OPERATION_TIMEDOUT)
     g_set_error(error, QV_ERROR, QV_ERROR_TIMEOUT, "docker: %s: no answer within %u ms", call->what, call->deadline_ms);
   else
     g_set_error(error, QV_ERROR, QV_ERROR_GONE, "docker: %s: the connection was lost (%s)", call->what,
-                curl_easy_strerror(code));
+                curl->easy_strerror(code));
   return FALSE;
 }
 
@@ -249,7 +253,7 @@ static gboolean take_answer(QvEngineCall *call, CURLcode code, QvEngineAnswer *a
 {
   if (code != CURLE_OK)
     return fail_call(call, code, error);
-  curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &answer->status);
+  curl->easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &answer->status);
   answer->json = qv_json_parse(call->body->str, call->body->len, QV_ENGINE_ANSWER_BYTES_MAX, QV_JSON_ANY, NULL);
   answer->text = g_strdup(call->body->str);
   return TRUE;
@@ -270,9 +274,11 @@ gboolean qv_engine_answer_check(const QvEngineAnswer *answer, const char *what, 
 
 gboolean qv_engine_call(QvEngine *engine, const QvEngineRequest *request, QvEngineAnswer *answer, GError **error)
 {
+  if (!have_curl(error))
+    return FALSE;
   QvEngineCall *call = call_new(engine, request);
   CURLM *multi = g_steal_pointer(&engine->multi); /* not this call's */
-  gboolean ok = take_answer(call, curl_easy_perform(call->easy), answer, error);
+  gboolean ok = take_answer(call, curl->easy_perform(call->easy), answer, error);
   call_free(call);
   engine->multi = multi;
   return ok;
@@ -334,7 +340,7 @@ static void tell(QvEngineCall *call)
   call->head = 0;
   if (status != 0 && !call->cancelled)
     call->events.head(call, status, call->data);
-  curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
+  curl->easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
   if (call->events.line == NULL || status != 200) /* else the engine's reason, not a stream */
     return;
   char *lf;
@@ -350,12 +356,12 @@ static void collect(QvEngine *engine)
 {
   CURLMsg *message;
   int left;
-  while ((message = curl_multi_info_read(engine->multi, &left)) != NULL) {
+  while ((message = curl->multi_info_read(engine->multi, &left)) != NULL) {
     if (message->msg != CURLMSG_DONE)
       continue;
     QvEngineCall *call = NULL;
     CURLcode code = message->data.result;
-    curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&call);
+    curl->easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&call);
     end_call(call, code);
   }
   for (guint i = engine->calls->len; i-- > 0;)
@@ -384,7 +390,7 @@ static void act(QvEngine *engine, curl_socket_t fd, int what)
 {
   int running;
   set_busy(engine, TRUE);
-  curl_multi_socket_action(engine->multi, fd, what, &running);
+  curl->multi_socket_action(engine->multi, fd, what, &running);
   settle(engine);
 }
 
@@ -438,7 +444,7 @@ static int on_timeout(CURLM *multi, long ms, void *user)
 static void free_multi(QvEngine *engine)
 {
   g_ptr_array_unref(engine->calls);
-  curl_multi_cleanup(engine->multi);
+  curl->multi_cleanup(engine->multi);
   g_clear_pointer(&engine->timer, source_free);
   g_hash_table_unref(engine->sources);
   g_main_context_unref(engine->context);
@@ -453,25 +459,26 @@ static void prepare_multi(QvEngine *engine)
     free_multi(engine);
   if (engine->multi != NULL)
     return;
-  engine->multi = curl_multi_init();
+  engine->multi = curl->multi_init();
   g_assert(engine->multi != NULL);
   engine->context = g_main_context_ref_thread_default();
   engine->sources = g_hash_table_new_full(NULL, NULL, NULL, source_free);
   engine->calls = g_ptr_array_new_with_free_func(call_free);
-  curl_multi_setopt(engine->multi, CURLMOPT_SOCKETFUNCTION, on_watch);
-  curl_multi_setopt(engine->multi, CURLMOPT_SOCKETDATA, engine);
-  curl_multi_setopt(engine->multi, CURLMOPT_TIMERFUNCTION, on_timeout);
-  curl_multi_setopt(engine->multi, CURLMOPT_TIMERDATA, engine);
+  curl->multi_setopt(engine->multi, CURLMOPT_SOCKETFUNCTION, on_watch);
+  curl->multi_setopt(engine->multi, CURLMOPT_SOCKETDATA, engine);
+  curl->multi_setopt(engine->multi, CURLMOPT_TIMERFUNCTION, on_timeout);
+  curl->multi_setopt(engine->multi, CURLMOPT_TIMERDATA, engine);
 }
 
 QvEngineCall *qv_engine_begin(QvEngine *engine, const QvEngineRequest *request, const QvEngineEvents *events, gpointer data)
 {
+  g_assert(have_curl(NULL)); /* an engine was asked what it is, in a call that blocks, before anything was begun */
   prepare_multi(engine);
   QvEngineCall *call = call_new(engine, request);
   call->events = *events;
   call->data = data;
   g_ptr_array_add(engine->calls, call);
-  curl_multi_add_handle(engine->multi, call->easy);
+  curl->multi_add_handle(engine->multi, call->easy);
   return call;
 }
 
@@ -480,9 +487,9 @@ void qv_engine_finish(QvEngine *engine, gint64 until_ms)
   while (engine->multi != NULL && engine->calls->len > 0 && qv_clock_mono_ms() < until_ms) {
     int running;
     gint64 left_ms = until_ms - qv_clock_mono_ms();
-    curl_multi_poll(engine->multi, NULL, 0, (int)CLAMP(left_ms, 1, FINISH_STEP_MS), NULL);
+    curl->multi_poll(engine->multi, NULL, 0, (int)CLAMP(left_ms, 1, FINISH_STEP_MS), NULL);
     set_busy(engine, TRUE);
-    curl_multi_perform(engine->multi, &running);
+    curl->multi_perform(engine->multi, &running);
     settle(engine);
   }
 }

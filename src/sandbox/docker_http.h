@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The Docker Engine's HTTP API over its unix socket: one request, one answer,
- * each with a deadline. libcurl's only door. Knows nothing of containers; the
- * attach stream is docker_attach.h's.
+ * each with a deadline. libcurl's only door; it is loaded at the first call. Knows
+ * nothing of containers; the attach stream is docker_attach.h's.
  *
  * Source: Docker Engine API 1.43 (error answers: {"message": …}). */
 #pragma once
@@ -44,7 +44,7 @@ void qv_engine_set_api(QvEngine *engine, const char *version);
 const char *qv_engine_api(const QvEngine *engine); /* "" when none was set */
 
 /* Blocks until the answer, at most the deadline. FALSE: no answer came; QV_ERROR_GONE (no engine, lost), QV_ERROR_TIMEOUT,
- * QV_ERROR_AUTH (the socket is not ours to use: names its group), QV_ERROR_LIMIT. Any status is an answer. */
+ * QV_ERROR_SYSTEM (no libcurl), QV_ERROR_AUTH (the socket is not ours to use: names its group), QV_ERROR_LIMIT. Any status is an answer. */
 gboolean qv_engine_call(QvEngine *engine, const QvEngineRequest *request, QvEngineAnswer *answer, GError **error);
 /* The same, and a status that is not WANTED (200 also stands for 201 and 204) is an error with the engine's words:
  * 404 QV_ERROR_NOT_FOUND, else QV_ERROR_PEER. ANSWER may be NULL. */
