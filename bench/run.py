@@ -6,7 +6,7 @@ shows that it works and says nothing.
 
 A measurement is a function that gets the world and `add`; the names that it adds are in names.py. With NAMEs, what
 build/bench.json has of the others stays. It is written after each, so that a run that is ended keeps what it has."""
-import argparse, datetime, json, os, pathlib, platform, subprocess, sys, time
+import argparse, datetime, json, os, pathlib, platform, signal, subprocess, sys, time
 
 import blobs, egress_rows, jobs, names, node_peer, queues
 from table import Figures, say, table
@@ -89,6 +89,7 @@ def main():
     options = parser.parse_args()
     figures, about = Figures(), {"took": {}, "load": [round(os.getloadavg()[0], 2)]}
     figures.rows, figures.skipped = earlier(options.output, options.names)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through atexit: what was started ends with it
     world = World(2 if options.full else 0 if options.quick else 1)
     world.valkey()
     about.update(versions=versions(), rounds=("one", "usual", "many")[world.level], cores=len(os.sched_getaffinity(0)),

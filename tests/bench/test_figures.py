@@ -134,6 +134,26 @@ def test_quick_run_keeps_earlier_figures():
     in_folder(check)
 
 
+def test_ended_run_leaves_nothing():
+    if shutil.which("valkey-server") is None or shutil.which("openssl") is None:
+        raise tap.Skip("valkey-server and openssl are needed")
+
+    def check(folder):
+        # The name of its folder is in its server's title.
+        child = subprocess.Popen([sys.executable, "-B", ROOT / "bench/run.py", "--output", folder / "bench.json", "unseal"],
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        assert "unseal" in child.stderr.readline()
+        started = pathlib.Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+        worlds = {world for pid in started for world in re.findall(r"/tmp/qv-bench\.[^/ ]+", pathlib.Path(f"/proc/{pid}/cmdline").read_text())}
+        child.terminate()
+        child.stderr.read()
+        equal(child.wait(120), 143)
+        equal(len(worlds), 1)
+        for world in worlds:
+            assert not pathlib.Path(world).exists(), world
+    in_folder(check)
+
+
 def test_page_and_charts_come_from_the_document_alone():
     def check(folder):
         (folder / "docs").mkdir()
