@@ -90,6 +90,51 @@ gboolean qv_fd_socketpair(int pair[2], GError **error)
          qv_error_set_errno(error, errno, "socketpair");
 }
 
+/* Room for one descriptor, aligned as a header. */
+typedef union {
+  struct cmsghdr header;
+  char bytes[CMSG_SPACE(sizeof(int))];
+} Passed;
+
+static void message_init(struct msghdr *message, struct iovec *byte, Passed *passed)
+{
+  memset(passed, 0, sizeof *passed);
+  *message = (struct msghdr){.msg_iov = byte, .msg_iovlen = 1, .msg_control = passed, .msg_controllen = sizeof passed->bytes};
+}
+
+gboolean qv_fd_send(int socket, int fd, GError **error)
+{
+  Passed passed;
+  struct msghdr message;
+  struct iovec byte = {(char[]){'\0'}, 1};
+  message_init(&message, &byte, &passed);
+  passed.header.cmsg_level = SOL_SOCKET;
+  passed.header.cmsg_type = SCM_RIGHTS;
+  passed.header.cmsg_len = CMSG_LEN(sizeof fd);
+  memcpy(CMSG_DATA(&passed.header), &fd, sizeof fd);
+  ssize_t n;
+  while ((n = sendmsg(socket, &message, MSG_NOSIGNAL)) < 0 && errno == EINTR)
+    ;
+  return n == 1 || qv_error_set_errno(error, errno, "handing over a descriptor");
+}
+
+int qv_fd_receive(int socket)
+{
+  Passed passed;
+  struct msghdr message;
+  char text;
+  struct iovec byte = {&text, 1};
+  message_init(&message, &byte, &passed);
+  ssize_t n;
+  while ((n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR)
+    ;
+  int fd = -1;
+  if (n == 1 && message.msg_controllen >= sizeof passed.header && passed.header.cmsg_level == SOL_SOCKET &&
+      passed.header.cmsg_type == SCM_RIGHTS && passed.header.cmsg_len == CMSG_LEN(sizeof fd))
+    memcpy(&fd, CMSG_DATA(&passed.header), sizeof fd);
+  return fd;
+}
+
 static int remove_below(int dir_fd, const char *name, dev_t device);
 
 /* Empties an open folder; takes FD. Zero or an errno. */

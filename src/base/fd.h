@@ -26,6 +26,11 @@ gboolean qv_fd_pipe(int pair[2], GError **error);
 /* A connected pair of unix stream sockets. */
 gboolean qv_fd_socketpair(int pair[2], GError **error);
 
+/* Sends FD, with one byte, through a unix stream socket. */
+gboolean qv_fd_send(int socket, int fd, GError **error);
+/* Takes what qv_fd_send sent: a close-on-exec descriptor, or -1 (the end of the stream, a byte without one, errno). */
+int qv_fd_receive(int socket);
+
 /* Removes PATH and all below it without following a link; absent is success. Does not
  * cross into a mounted file system: that is an error. */
 gboolean qv_fd_remove_tree(const char *path, GError **error);

@@ -4,7 +4,7 @@
  *   WAITING ──SETUP, KEYS──> RUNNING ──first end──> ENDED ──removed──> LEAVING
  *      └──WARM──> IDLE ──SETUP, KEYS──┘
  *
- * An idle sandbox has its entry waiting on stdin and serves one job, like any other.
+ * An idle sandbox has its entry waiting on stdin and serves one job, like any other. Who waits starts the unpack process meanwhile.
  * The first end counts: the verdict of the unpack process, an OOM or pids
  * event, the sandbox's own end, STOP. From then on nothing of the guest is of
  * interest; a complete run still hands over facts and payload. The channel's
@@ -51,7 +51,8 @@ typedef struct {
   QvRelay *relay;        /* the sandbox's way to the proxy; NULL: none, or closed for good */
   gboolean networked;    /* or its network, not cut yet */
   QvJobInput *input;
-  QvJobOutput *output;
+  QvJobOutput *output;   /* NULL: not yet */
+  gboolean dropped;      /* drop() has done its work */
   QvJobLive *live;       /* NULL: none were asked for */
   QvBlobWriter *sealer;  /* of the payload; NULL: none or not yet */
   gint64 payload_bytes;
@@ -63,6 +64,7 @@ typedef struct {
   gboolean waiting_facts;
   QvHostEnd end;
   QvSandboxUsage usage;
+  guint prepare;         /* idle source */
   guint drain;           /* timer source */
   guint remove;          /* timer source: the sandbox goes once the payload has, or then */
   int status;
@@ -253,6 +255,13 @@ static void on_verdict(QvUnpackVerdict verdict, const char *text, gpointer data)
   Job *job = data;
   if (job->ended)
     return;
+  if (!job->has_keys) { /* it died while it waited: behind the drop no other one can be started */
+    if (job->dropped) {
+      trouble(job, "sandbox_lost", text);
+      end_run(job, QV_HOST_STOPPED);
+    }
+    return;
+  }
   if (verdict == QV_UNPACK_COMPLETE) {
     /* Before the kill: an OOM kill that nobody has heard of yet is in the numbers. */
     job->ended = TRUE;
@@ -316,7 +325,9 @@ static gboolean on_drained(gpointer data)
 static gboolean drop(Job *job)
 {
   g_autoptr(GError) error = NULL;
-  if (job->output == NULL || !qv_sandbox_has_started(job->sandbox) || qv_drop_after_start(&error))
+  if (job->dropped || job->output == NULL || job->sandbox == NULL || !qv_sandbox_has_started(job->sandbox))
+    return TRUE;
+  if ((job->dropped = qv_drop_after_start(&error)))
     return TRUE;
   trouble(job, "sandbox_failed", error->message);
   end_run(job, QV_HOST_STOPPED);
@@ -413,12 +424,9 @@ static gboolean start_sandbox(Job *job, GError **error)
   const QvSetup *setup = job->setup;
   if (job->warm != NULL)
     return TRUE;
-  g_autofree char *egress_socket =
-    job->relay != NULL ? qv_egress_socket_path(setup->place.state_dir, setup->sandbox_id) : NULL;
-  QvBoxKind kind = {.rootfs_file = setup->rootfs_file,
-                    .image_digest = setup->image_digest,
-                    .limits = qv_box_limits(&setup->job->limits)};
-  return start_box(job, &setup->place, setup->sandbox_id, &kind, egress_socket, error);
+  g_autofree char *socket = job->relay != NULL ? qv_egress_socket_path(setup->place.state_dir, setup->sandbox_id) : NULL;
+  QvBoxKind kind = qv_setup_kind(setup);
+  return start_box(job, &setup->place, setup->sandbox_id, &kind, socket, error);
 }
 
 static void start_warm(Job *job)
@@ -430,22 +438,34 @@ static void start_warm(Job *job)
   end_run(job, QV_HOST_STOPPED);
 }
 
-/* A sandbox of one kind never serves a job of another. */
-static gboolean setup_fits(const Job *job)
+static const QvJobOutputEvents output_events = {.verdict = on_verdict, .live = on_live, .progress = on_progress,
+                                                .report = on_facts};
+
+/* What does not start now is tried again with the job, where it counts. */
+static gboolean on_prepare(gpointer data)
 {
-  const QvSetup *setup = job->setup;
-  QvBoxKind kind = {.rootfs_file = setup->rootfs_file,
-                    .image_digest = setup->image_digest,
-                    .limits = qv_box_limits(&setup->job->limits)};
-  return job->warm == NULL || (setup->egress_proxy == NULL && strcmp(setup->sandbox_id, job->warm->sandbox_id) == 0 &&
-                               qv_box_kind_equal(&kind, &job->warm->kind));
+  Job *job = data;
+  job->prepare = 0;
+  if (job->output == NULL && !job->ended)
+    job->output = qv_job_output_new(&output_events, job, NULL);
+  drop(job);
+  return G_SOURCE_REMOVE;
+}
+
+static gboolean start_output(Job *job, const guint8 *key, GError **error)
+{
+  if (job->output != NULL && !qv_job_output_waits(job->output))
+    g_clear_pointer(&job->output, qv_job_output_free);
+  if (job->output == NULL)
+    job->output = qv_job_output_new(&output_events, job, error);
+  return job->output != NULL && qv_job_output_begin(job->output, qv_sandbox_take_stdout(job->sandbox), job->setup->job,
+                                                    job->setup->live, key, error);
 }
 
 static gboolean start_pipes(Job *job, GError **error)
 {
   static const QvJobInputEvents input = {.written = on_written, .done = on_input_done, .stuck = on_input_stuck};
-  static const QvJobOutputEvents output = {.verdict = on_verdict, .live = on_live, .progress = on_progress,
-                                           .report = on_facts};
+  gboolean fine = FALSE;
   guint8 key[QV_STREAM_KEY_BYTES];
   qv_random_bytes(key, sizeof key);
   QvEntryProxy proxy = {.token = job->keys.egress_token,
@@ -460,11 +480,10 @@ static gboolean start_pipes(Job *job, GError **error)
       job->live = qv_job_live_new(job->setup->job, job->keys.live_key, job->supervisor);
     job->input = qv_job_input_new(qv_sandbox_take_stdin(job->sandbox), request, job->setup->job, &job->keys, &input,
                                   job);
-    job->output = qv_job_output_new(qv_sandbox_take_stdout(job->sandbox), job->setup->job, job->setup->live, key,
-                                    &output, job, error);
+    fine = start_output(job, key, error);
   }
   explicit_bzero(key, sizeof key);
-  return job->output != NULL;
+  return fine;
 }
 
 static void start(Job *job)
@@ -502,7 +521,7 @@ static gboolean on_frame(QvIpcType type, const guint8 *payload, gsize n, gpointe
     job->setup = qv_setup_parse((const char *)payload, n, error);
     if (job->setup == NULL)
       return FALSE;
-    if (!setup_fits(job))
+    if (job->warm != NULL && !qv_setup_fits(job->setup, job->warm))
       break;
     return TRUE;
   case QV_IPC_KEYS:
@@ -560,7 +579,9 @@ int qv_job_main(void)
   signal(SIGALRM, SIG_DFL);
   Job job = {.loop = g_main_loop_new(NULL, FALSE), .grants = QV_CHUNKS_IN_MEMORY_MAX};
   job.supervisor = qv_channel_new(QV_JOB_CHANNEL_FD, QV_IPC_FROM_SUPERVISOR, on_frame, on_supervisor_gone, &job);
+  job.prepare = g_idle_add_full(G_PRIORITY_LOW, on_prepare, &job, NULL);
   g_main_loop_run(job.loop);
+  g_clear_handle_id(&job.prepare, g_source_remove);
   g_clear_handle_id(&job.drain, g_source_remove);
   g_clear_handle_id(&job.remove, g_source_remove);
   qv_relay_close(job.relay);

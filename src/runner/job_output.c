@@ -19,6 +19,7 @@ struct QvJobOutput {
   QvChannel *channel;
   GPid pid;
   guint child;          /* source; 0: reaped */
+  int config_fd;        /* -1: the process has its configuration */
   int payload_fd;
   gint64 payload_bytes;
   GChecksum *sha256;
@@ -152,46 +153,55 @@ static gboolean send_config(int fd, const QvJob *job, gboolean live, const guint
   return fine;
 }
 
-static gboolean start(QvJobOutput *output, int guest_fd, const QvJob *job, gboolean live, const guint8 *key,
-                      GError **error)
+static gboolean start(QvJobOutput *output, GError **error)
 {
   int config[2], frames[2];
-  if (!qv_fd_pipe(config, error))
+  if (!qv_fd_socketpair(config, error))
     return FALSE;
-  QV_AUTOFD int config_in = config[0];
-  QV_AUTOFD int config_out = config[1];
+  output->config_fd = config[0];
+  QV_AUTOFD int far = config[1];
   if (!qv_fd_pipe(frames, error))
     return FALSE;
   QV_AUTOFD int frames_in = frames[0];
   QV_AUTOFD int frames_out = frames[1];
-  const int fds[] = {config_in, frames_out, guest_fd};
-  /* The unpack process waits in read(2): it has nothing else to do. */
-  qv_io_set_nonblock(guest_fd, false);
+  const int fds[] = {far, frames_out};
   if (!qv_spawn_role(QV_ROLE_UNPACK, NULL, fds, G_N_ELEMENTS(fds), &output->pid, error))
     return FALSE;
-  /* Else nobody would hear that unpack died before it had read all. */
-  close(qv_io_steal(&config_in));
   output->child = g_child_watch_add(output->pid, on_child, output);
   output->channel = qv_channel_new(qv_io_steal(&frames_in), QV_IPC_FROM_UNPACK, on_frame, on_end, output);
-  return send_config(config_out, job, live, key, error);
+  return TRUE;
 }
 
-QvJobOutput *qv_job_output_new(int guest_fd, const QvJob *job, gboolean live, const guint8 key[QV_STREAM_KEY_BYTES],
-                               const QvJobOutputEvents *events, gpointer data, GError **error)
+QvJobOutput *qv_job_output_new(const QvJobOutputEvents *events, gpointer data, GError **error)
 {
-  QV_AUTOFD int guest = guest_fd;
   g_autoptr(QvJobOutput) output = g_new0(QvJobOutput, 1);
   output->events = *events;
   output->data = data;
   output->sha256 = g_checksum_new(G_CHECKSUM_SHA256);
+  output->config_fd = -1;
   output->payload_fd = memfd_create("payload", MFD_CLOEXEC);
   if (output->payload_fd < 0) {
     qv_error_set_errno(error, errno, "cannot make a file in memory");
     return NULL;
   }
-  if (!start(output, guest, job, live, key, error))
+  if (!start(output, error))
     return NULL;
   return g_steal_pointer(&output);
+}
+
+gboolean qv_job_output_waits(const QvJobOutput *output)
+{
+  return output->config_fd >= 0 && !output->decided && output->child != 0;
+}
+
+gboolean qv_job_output_begin(QvJobOutput *output, int guest_fd, const QvJob *job, gboolean live,
+                             const guint8 key[QV_STREAM_KEY_BYTES], GError **error)
+{
+  QV_AUTOFD int guest = guest_fd;
+  QV_AUTOFD int config = qv_io_steal(&output->config_fd);
+  /* The unpack process waits in read(2): it has nothing else to do. */
+  qv_io_set_nonblock(guest, false);
+  return qv_fd_send(config, guest, error) && send_config(config, job, live, key, error);
 }
 
 void qv_job_output_free(QvJobOutput *output)
@@ -204,8 +214,8 @@ void qv_job_output_free(QvJobOutput *output)
     kill(output->pid, SIGKILL);
     waitpid(output->pid, NULL, 0);
   }
-  if (output->payload_fd >= 0)
-    close(output->payload_fd);
+  qv_io_close_cleanup(&output->config_fd);
+  qv_io_close_cleanup(&output->payload_fd);
   g_clear_pointer(&output->sha256, g_checksum_free);
   g_free(output->end_text);
   g_free(output);

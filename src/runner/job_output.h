@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What comes out of a sandbox, seen from the job process: it starts the unpack
- * process on the sandbox's stdout and hears from it a verdict, the facts as
+ * process, when it can before there is a sandbox, gives it the sandbox's stdout, and hears from it a verdict, the facts as
  * opaque bytes, and the payload, which is kept in memory that has no name. */
 #pragma once
 
@@ -12,7 +12,8 @@
 typedef struct QvJobOutput QvJobOutput;
 
 typedef struct {
-  /* Exactly once: the stream is decided. A crash of the unpack process counts as QV_UNPACK_BAD. TEXT is for the log. */
+  /* Exactly once: the stream is decided. A crash of the unpack process counts as QV_UNPACK_BAD, also before there is a
+   * stream. TEXT is for the log. */
   void (*verdict)(QvUnpackVerdict verdict, const char *text, gpointer data);
   /* Member N of the live logs. FALSE: it comes too early, which is a breach. May be NULL where none are asked for. */
   gboolean (*live)(guint32 n, const guint8 *bytes, gsize bytes_n, gpointer data);
@@ -23,9 +24,13 @@ typedef struct {
   void (*report)(GBytes *facts, gpointer data);
 } QvJobOutputEvents;
 
-/* Takes GUEST_FD whatever happens. The stream key is in KEY; LIVE: the entry was asked for live logs. */
-QvJobOutput *qv_job_output_new(int guest_fd, const QvJob *job, gboolean live, const guint8 key[QV_STREAM_KEY_BYTES],
-                               const QvJobOutputEvents *events, gpointer data, GError **error);
+/* The process is started, and waits for a stream. */
+QvJobOutput *qv_job_output_new(const QvJobOutputEvents *events, gpointer data, GError **error);
+/* It still does; FALSE also where it died meanwhile. */
+gboolean qv_job_output_waits(const QvJobOutput *output);
+/* The stream, once. Takes GUEST_FD whatever happens. The stream key is in KEY; LIVE: the entry was asked for live logs. */
+gboolean qv_job_output_begin(QvJobOutput *output, int guest_fd, const QvJob *job, gboolean live,
+                             const guint8 key[QV_STREAM_KEY_BYTES], GError **error);
 /* Kills the unpack process where it still lives. */
 void qv_job_output_free(QvJobOutput *output);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvJobOutput, qv_job_output_free)

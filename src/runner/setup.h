@@ -83,6 +83,11 @@ QvSetup *qv_setup_parse(const char *text, gsize n, GError **error);
 void qv_setup_free(QvSetup *setup);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvSetup, qv_setup_free)
 
+/* What the job's sandbox must be; borrows from SETUP. */
+QvBoxKind qv_setup_kind(const QvSetup *setup);
+/* A sandbox of one kind never serves a job of another, nor one with egress. */
+gboolean qv_setup_fits(const QvSetup *setup, const QvWarmOrder *order);
+
 /* KEYS: this layout. A job without an overlay has zeros for its key, one without egress for its token. */
 typedef struct {
   guint8 base_key[QV_BLOB_KEY_BYTES];

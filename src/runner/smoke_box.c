@@ -309,9 +309,9 @@ static gboolean start(Box *box, QvBackend *backend, const QvTrialImages *image, 
   box->input = qv_job_input_new(qv_sandbox_take_stdin(box->sandbox), line, box->job, &box->keys, &input, box);
   if (!feed(box, gzip, writer, error))
     return FALSE;
-  box->output = qv_job_output_new(qv_sandbox_take_stdout(box->sandbox), box->job, FALSE, stream_key, &output,
-                                  box, error);
-  return box->output != NULL;
+  box->output = qv_job_output_new(&output, box, error);
+  return box->output != NULL &&
+         qv_job_output_begin(box->output, qv_sandbox_take_stdout(box->sandbox), box->job, FALSE, stream_key, error);
 }
 
 /* What has our id in its name; other sandboxes of this runner are at work. */

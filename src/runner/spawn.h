@@ -8,7 +8,7 @@
 
 /* X(NAME, argv word): the descriptors that a role finds are listed with it.
  * JOB     3: channel to the supervisor, 4: the lock on the state folder
- * UNPACK  3: frames from the job process, 4: frames to it, 5: the sandbox's stdout
+ * UNPACK  3: socket of the job process: the sandbox's stdout, then a frame; 4: frames to it
  * SWEEP   3: where it says what it found of the backend; then one argument: a sweep order
  * SMOKE   3: for its answer; then one argument: its order */
 #define QV_ROLES(X) X(JOB, "job") X(UNPACK, "unpack") X(SWEEP, "sweep") X(SMOKE, "smoke")

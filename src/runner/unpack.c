@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/fd.h"
 #include "base/hex.h"
 #include "base/io.h"
 #include "protocol/payload.h"
@@ -112,10 +113,13 @@ static gboolean config_parse(const char *text, gsize n, Config *config)
   return fine;
 }
 
-/* To the end of the pipe: nothing but the one frame comes. */
+/* The stream, which gets its own number, then to the end of the socket: nothing but the one frame comes. */
 static gboolean config_read(Config *config)
 {
   static char bytes[QV_IPC_HEADER_BYTES + CONFIG_MAX];
+  int guest = qv_fd_receive(QV_UNPACK_CONFIG_FD);
+  if (guest < 0 || (guest != QV_UNPACK_GUEST_FD && (dup2(guest, QV_UNPACK_GUEST_FD) < 0 || close(guest) != 0)))
+    return FALSE;
   ssize_t n = qv_io_read_full(QV_UNPACK_CONFIG_FD, bytes, sizeof bytes);
   close(QV_UNPACK_CONFIG_FD);
   gboolean fine = n > QV_IPC_HEADER_BYTES && qv_ipc_u32((guint8 *)bytes) == (guint32)n - QV_IPC_HEADER_BYTES &&
@@ -229,10 +233,15 @@ static const QvEntryOutputSink sink = {.record = on_record,
 /* ---- the life of the process */
 
 /* libcrypto reads its configuration at the first digest, jansson its seed at the first object. */
-static void warm_up(const Config *config)
+static void warm_up(void)
 {
-  static const guint8 junk[1536] = {0};
-  Unpack unpack = {.silent = TRUE, .spec = &config->spec};
+  static const guint8 junk[1536] = {0}, key[QV_STREAM_KEY_BYTES] = {0};
+  static const char *const names[] = {"warm"}, *const globs[] = {"*", NULL};
+  static const gboolean goes_on[] = {FALSE};
+  static const QvEntryOutputSpec spec = {.stream_key = key, .step_names = names, .continue_on_failure = goes_on, .steps_n = 1,
+                                         .log_bytes = 1024, .artefact_bytes = 1024, .artefact_count = 1,
+                                         .artefact_globs = globs};
+  Unpack unpack = {.silent = TRUE, .spec = &spec};
   unpack.payload = qv_payload_writer_new(on_payload, &unpack);
   qv_payload_writer_log(unpack.payload, 0, "warm\n", 5);
   qv_payload_writer_artefact_begin(unpack.payload, "a", 1, FALSE);
@@ -242,7 +251,7 @@ static void warm_up(const Config *config)
   qv_payload_writer_finish(unpack.payload, tree_sha256);
   qv_payload_writer_free(unpack.payload);
   unpack.payload = NULL;
-  QvEntryOutput *output = qv_entry_output_new(&config->spec, &sink, &unpack);
+  QvEntryOutput *output = qv_entry_output_new(&spec, &sink, &unpack);
   g_autoptr(GError) error = NULL;
   qv_entry_output_feed(output, junk, sizeof junk, &error);
   qv_entry_output_free(output);
@@ -300,11 +309,12 @@ int qv_unpack_main(void)
 {
   qv_role_enter(TRUE);
   Config config = {0};
+  warm_up();
+  g_autoptr(GError) error = NULL;
+  gboolean fine = qv_unpack_limits_enter(&error);
   if (!config_read(&config))
     return 1;
-  warm_up(&config);
-  g_autoptr(GError) error = NULL;
-  if (!qv_unpack_limits_enter(&error) || !qv_unpack_filter_enter(&error)) {
+  if (!fine || !qv_unpack_filter_enter(&error)) {
     send_verdict(QV_UNPACK_BAD, error->message);
     _exit(1);
   }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The process that reads a guest's output. It finds its configuration on one
- * descriptor, reads the stream from a second, and tells what it found on a third;
- * under its filter it can do nothing else. It holds no key but the one of this
- * stream. */
+/* The process that reads a guest's output. It is started before there is a
+ * guest: what it needs of libraries is ready when its socket brings the stream's
+ * descriptor, then its configuration. It tells what it found on a third; under its filter it can do nothing else. It
+ * holds no key but the one of this stream. */
 #pragma once
 
 #include "protocol/entry_output.h"
@@ -20,7 +20,7 @@ typedef enum {
  * the log; the job is bad_output in each case. Free with g_free. */
 char *qv_unpack_end_text(int wait_status);
 
-/* The configuration as a text for the pipe: all of SPEC, the key included. Free with g_free, wiped by the caller. */
+/* The configuration as a text for the socket: all of SPEC, the key included. Free with g_free, wiped by the caller. */
 char *qv_unpack_config_format(const QvEntryOutputSpec *spec, gsize *n);
 
 /* main() of the role; returns its exit status. */

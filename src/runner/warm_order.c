@@ -22,6 +22,20 @@ gboolean qv_box_kind_equal(const QvBoxKind *a, const QvBoxKind *b)
          a->limits.milli_cpus == b->limits.milli_cpus && a->limits.pids == b->limits.pids;
 }
 
+QvBoxKind qv_setup_kind(const QvSetup *setup)
+{
+  return (QvBoxKind){.rootfs_file = setup->rootfs_file,
+                     .image_digest = setup->image_digest,
+                     .limits = qv_box_limits(&setup->job->limits)};
+}
+
+gboolean qv_setup_fits(const QvSetup *setup, const QvWarmOrder *order)
+{
+  QvBoxKind kind = qv_setup_kind(setup);
+  return setup->egress_proxy == NULL && strcmp(setup->sandbox_id, order->sandbox_id) == 0 &&
+         qv_box_kind_equal(&kind, &order->kind);
+}
+
 void qv_box_kind_copy(const QvBoxKind *kind, QvBoxKind *copy)
 {
   *copy = (QvBoxKind){.rootfs_file = g_strdup(kind->rootfs_file),

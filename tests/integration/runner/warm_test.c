@@ -164,15 +164,20 @@ static void kill_waiting(World *world)
   kill(sandbox, SIGKILL);
 }
 
-/* One that dies while it waits costs no job; the runner goes on. */
+/* One that dies while it waits costs no job, nor does its unpack process; the runner goes on. */
 static void test_dies_waiting(World *world)
 {
   begin(world, one_kind, 1);
   kill_waiting(world);
   await_count(world, "a warm sandbox is lost", 1);
   await_count(world, "a warm sandbox waits", 2);
-  run_one(world, 0, TRUE);
+  GPid job, unpack;
+  AWAIT((job = world_child(world->runner, "job")) != 0 && (unpack = world_child(job, "unpack")) != 0);
+  kill(unpack, SIGKILL);
+  await_count(world, "a warm sandbox is lost", 2);
   await_count(world, "a warm sandbox waits", 3);
+  run_one(world, 0, TRUE);
+  await_count(world, "a warm sandbox waits", 4);
   finish(world);
 }
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Capped reads at, below and above the cap; odd kinds of files; replaced
- * files; the removal of trees with links that lead out of them. */
+ * files; descriptors handed over; the removal of trees with links that lead out of them. */
 #include <fcntl.h>
 #include <glib.h>
 #include <glib/gstdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/fd.h"
@@ -109,6 +110,32 @@ static void test_remove_tree(void)
   g_assert_true(g_file_test(precious, G_FILE_TEST_EXISTS));
 }
 
+/* The other side gets a descriptor of its own; without one, and at the end of the stream, there is none. */
+static void test_pass(void)
+{
+  int pair[2], ends[2];
+  g_assert_true(qv_fd_socketpair(pair, NULL) && qv_fd_pipe(ends, NULL));
+  g_assert_true(qv_fd_send(pair[0], ends[0], NULL));
+  close(ends[0]);
+  int got = qv_fd_receive(pair[1]);
+  g_assert_cmpint(got, >=, 0);
+  g_assert_cmpint(fcntl(got, F_GETFD) & FD_CLOEXEC, ==, FD_CLOEXEC);
+  char byte = 0;
+  g_assert_cmpint(write(ends[1], "x", 1), ==, 1);
+  g_assert_cmpint(read(got, &byte, 1), ==, 1);
+  g_assert_cmpint(byte, ==, 'x');
+  close(got);
+  close(ends[1]);
+  g_assert_cmpint(write(pair[0], "y", 1), ==, 1);
+  g_assert_cmpint(qv_fd_receive(pair[1]), ==, -1);
+  close(pair[0]);
+  g_assert_cmpint(qv_fd_receive(pair[1]), ==, -1);
+  g_autoptr(GError) error = NULL;
+  g_assert_false(qv_fd_send(pair[1], pair[1], &error));
+  g_assert_error(error, QV_ERROR, QV_ERROR_GONE);
+  close(pair[1]);
+}
+
 int main(int argc, char **argv)
 {
   g_test_init(&argc, &argv, NULL);
@@ -117,6 +144,7 @@ int main(int argc, char **argv)
   g_test_add_func("/fd/read-kinds", test_read_kinds);
   g_test_add_func("/fd/write-file", test_write_file);
   g_test_add_func("/fd/pairs", test_pairs);
+  g_test_add_func("/fd/pass", test_pass);
   g_test_add_func("/fd/remove-tree", test_remove_tree);
   int status = g_test_run();
   g_assert_true(qv_fd_remove_tree(top, NULL));

@@ -37,20 +37,21 @@ UnpackProcess unpack_start(gboolean live, gboolean keep)
                             .artefact_globs = globs,
                             .live = live};
   int config[2], frames[2], guest[2];
-  g_assert_true(qv_fd_pipe(config, NULL) && qv_fd_pipe(frames, NULL) && qv_fd_socketpair(guest, NULL));
+  g_assert_true(qv_fd_socketpair(config, NULL) && qv_fd_pipe(frames, NULL) && qv_fd_socketpair(guest, NULL));
   g_autofree char *program = g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "src", "runner", "quavon-sandbox-runner",
                                               NULL);
   const char *argv[] = {program, "--role", "unpack", NULL};
-  const int source[] = {config[0], frames[1], guest[1]}, target[] = {3, 4, 5};
+  const int source[] = {config[0], frames[1]}, target[] = {3, 4};
   UnpackProcess process = {.guest = guest[0], .frames = frames[0]};
   g_autoptr(GError) error = NULL;
-  g_spawn_async_with_pipes_and_fds(NULL, argv, NULL, G_SPAWN_DO_NOT_REAP_CHILD, NULL, NULL, -1, -1, -1, source, target, 3,
+  g_spawn_async_with_pipes_and_fds(NULL, argv, NULL, G_SPAWN_DO_NOT_REAP_CHILD, NULL, NULL, -1, -1, -1, source, target, 2,
                                    &process.pid, NULL, NULL, NULL, &error);
   g_assert_no_error(error);
   gsize n;
   g_autofree char *text = qv_unpack_config_format(&spec, &n);
   guint8 header[QV_IPC_HEADER_BYTES];
   qv_ipc_header(QV_IPC_CONFIG, n, header);
+  g_assert_true(qv_fd_send(config[1], guest[1], NULL));
   g_assert_true(qv_fd_write_all(config[1], "config", header, sizeof header, NULL));
   g_assert_true(qv_fd_write_all(config[1], "config", text, n, NULL));
   close(config[0]);
