@@ -118,7 +118,7 @@ static bool parts_allowed(const char *path)
 }
 
 /* False where the walk has to decide: no such call here, or one that a filter refuses, or a path of more bytes than the
- * kernel takes at once. */
+ * kernel takes at once, or it cannot say whether the way stayed beneath (EAGAIN, EXDEV: a folder on it was moved meanwhile). */
 static bool open_at_once(int dir_fd, const char *path, int flags, mode_t mode, int *fd)
 {
   struct open_how how = {
@@ -126,8 +126,13 @@ static bool open_at_once(int dir_fd, const char *path, int flags, mode_t mode, i
     .mode = flags & O_CREAT ? mode : 0,
     .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS,
   };
+  static const int undecided[] = {ENOSYS, EPERM, ENAMETOOLONG, EINVAL, EAGAIN, EXDEV};
   *fd = (int)syscall(SYS_openat2, dir_fd, path, &how, sizeof how);
-  return *fd >= 0 || (errno != ENOSYS && errno != EPERM && errno != ENAMETOOLONG && errno != EINVAL);
+  for (size_t i = 0; *fd < 0 && i < sizeof undecided / sizeof *undecided; i++) {
+    if (errno == undecided[i])
+      return false;
+  }
+  return true;
 }
 
 int qv_io_open_beneath(int dir_fd, const char *path, int flags, mode_t mode)
