@@ -99,7 +99,8 @@ typedef union {
 static void message_init(struct msghdr *message, struct iovec *byte, Passed *passed)
 {
   memset(passed, 0, sizeof *passed);
-  *message = (struct msghdr){.msg_iov = byte, .msg_iovlen = 1, .msg_control = passed, .msg_controllen = sizeof passed->bytes};
+  /* CMSG_SPACE would have room for a second one. */
+  *message = (struct msghdr){.msg_iov = byte, .msg_iovlen = 1, .msg_control = passed, .msg_controllen = CMSG_LEN(sizeof(int))};
 }
 
 gboolean qv_fd_send(int socket, int fd, GError **error)
@@ -128,11 +129,15 @@ int qv_fd_receive(int socket)
   ssize_t n;
   while ((n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR)
     ;
-  int fd = -1;
-  if (n == 1 && message.msg_controllen >= sizeof passed.header && passed.header.cmsg_level == SOL_SOCKET &&
+  if (n < 0)
+    return -1;
+  QV_AUTOFD int fd = -1;
+  if (message.msg_controllen >= CMSG_LEN(sizeof fd) && passed.header.cmsg_level == SOL_SOCKET &&
       passed.header.cmsg_type == SCM_RIGHTS && passed.header.cmsg_len == CMSG_LEN(sizeof fd))
     memcpy(&fd, CMSG_DATA(&passed.header), sizeof fd);
-  return fd;
+  gboolean cut = (message.msg_flags & MSG_CTRUNC) != 0;
+  errno = cut ? EPROTO : ENODATA;
+  return n == 1 && !cut ? qv_io_steal(&fd) : -1;
 }
 
 static int remove_below(int dir_fd, const char *name, dev_t device);

@@ -28,7 +28,8 @@ gboolean qv_fd_socketpair(int pair[2], GError **error);
 
 /* Sends FD, with one byte, through a unix stream socket. */
 gboolean qv_fd_send(int socket, int fd, GError **error);
-/* Takes what qv_fd_send sent: a close-on-exec descriptor, or -1 (the end of the stream, a byte without one, errno). */
+/* Takes what qv_fd_send sent: a close-on-exec descriptor, or -1 with errno (ENODATA: the end of the stream, or a byte without
+ * one; EPROTO: more than one, or one for which there was no room). Of what is refused nothing stays open. */
 int qv_fd_receive(int socket);
 
 /* Removes PATH and all below it without following a link; absent is success. Does not

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Capped reads at, below and above the cap; odd kinds of files; replaced
  * files; descriptors handed over; the removal of trees with links that lead out of them. */
+#include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
 #include <glib/gstdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -110,6 +112,58 @@ static void test_remove_tree(void)
   g_assert_true(g_file_test(precious, G_FILE_TEST_EXISTS));
 }
 
+static guint open_n(void)
+{
+  guint n = 0;
+  g_autoptr(GDir) folder = g_dir_open("/proc/self/fd", 0, NULL);
+  g_assert_nonnull(folder);
+  while (g_dir_read_name(folder) != NULL)
+    n++;
+  return n;
+}
+
+static void receive_nothing(int socket, int err)
+{
+  errno = 0;
+  g_assert_cmpint(qv_fd_receive(socket), ==, -1);
+  g_assert_cmpint(errno, ==, err);
+}
+
+static void send_several(int socket, gsize n)
+{
+  union {
+    struct cmsghdr header;
+    char bytes[CMSG_SPACE(3 * sizeof(int))];
+  } passed = {0};
+  const int fds[] = {socket, socket, socket};
+  struct iovec byte = {(char[]){'\0'}, 1};
+  struct msghdr message = {.msg_iov = &byte, .msg_iovlen = 1, .msg_control = &passed, .msg_controllen = CMSG_LEN(n * sizeof *fds)};
+  passed.header.cmsg_level = SOL_SOCKET;
+  passed.header.cmsg_type = SCM_RIGHTS;
+  passed.header.cmsg_len = CMSG_LEN(n * sizeof *fds);
+  memcpy(CMSG_DATA(&passed.header), fds, n * sizeof *fds);
+  g_assert_cmpint(sendmsg(socket, &message, 0), ==, 1);
+}
+
+/* Refused, and none is left open; what comes behind is taken. */
+static void test_pass_several(void)
+{
+  int pair[2];
+  g_assert_true(qv_fd_socketpair(pair, NULL));
+  guint before = open_n();
+  for (gsize n = 2; n <= 3; n++) {
+    send_several(pair[0], n);
+    receive_nothing(pair[1], EPROTO);
+    g_assert_cmpuint(open_n(), ==, before);
+  }
+  g_assert_true(qv_fd_send(pair[0], pair[0], NULL));
+  int got = qv_fd_receive(pair[1]);
+  g_assert_cmpint(got, >=, 0);
+  close(got);
+  close(pair[0]);
+  close(pair[1]);
+}
+
 /* The other side gets a descriptor of its own; without one, and at the end of the stream, there is none. */
 static void test_pass(void)
 {
@@ -127,9 +181,9 @@ static void test_pass(void)
   close(got);
   close(ends[1]);
   g_assert_cmpint(write(pair[0], "y", 1), ==, 1);
-  g_assert_cmpint(qv_fd_receive(pair[1]), ==, -1);
+  receive_nothing(pair[1], ENODATA);
   close(pair[0]);
-  g_assert_cmpint(qv_fd_receive(pair[1]), ==, -1);
+  receive_nothing(pair[1], ENODATA);
   g_autoptr(GError) error = NULL;
   g_assert_false(qv_fd_send(pair[1], pair[1], &error));
   g_assert_error(error, QV_ERROR, QV_ERROR_GONE);
@@ -145,6 +199,7 @@ int main(int argc, char **argv)
   g_test_add_func("/fd/write-file", test_write_file);
   g_test_add_func("/fd/pairs", test_pairs);
   g_test_add_func("/fd/pass", test_pass);
+  g_test_add_func("/fd/pass-several", test_pass_several);
   g_test_add_func("/fd/remove-tree", test_remove_tree);
   int status = g_test_run();
   g_assert_true(qv_fd_remove_tree(top, NULL));
