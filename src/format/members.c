@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Owns the reading of whole members. Input gathers until it is longer than a member of the profile can be, or until it
  * ends; then the first member is there as a whole, so no attempt is in vain. What libdeflate does not take as such a
- * member goes to zlib, which finds the reason, or has to do with a stream of another profile that is right. */
+ * member goes to zlib, which finds the reason, or has to do with a stream of another profile that is right. What libdeflate
+ * takes and zlib would not is let be: to find it would be a second decoder, and it can do no harm (members.h). */
 #include "format/members.h"
 
 #include <libdeflate.h>

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gzip reader of format/inflate.h for whoever can hold a member: the same streams are taken, the others refused for the
- * same reasons, and members of the snapshot profile (QV_GZIP_MEMBER_BYTES of output) are inflated whole by libdeflate, in
- * a third of zlib's time. From the first member on that is not one of these, zlib reads the rest as a stream. Needs
- * about 3.2 MiB. */
+/* The gzip reader of format/inflate.h for whoever can hold a member: what that takes is taken with the same bytes, and members
+ * of the snapshot profile (QV_GZIP_MEMBER_BYTES of output) are inflated whole by libdeflate, in a third of zlib's time.
+ * From the first member on that is not one of these, zlib reads the rest as a stream. Needs about 3.2 MiB.
+ *
+ * Not all that zlib refuses is refused: libdeflate takes some DEFLATE that no writer writes (length symbol 286, distance
+ * symbol 30, a code longer than its alphabet, a code with one symbol that has both its bits), as a whole member whose
+ * CRC and length are right. Cap and checks hold for it as for any other. What is refused is so for zlib's reason. */
 #pragma once
 
 #include <stdbool.h>
