@@ -3,6 +3,7 @@
 #include "client/listing.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/error.h"
 #include "base/limits.h"
@@ -12,6 +13,23 @@
 typedef enum { KIND_FILE, KIND_OBJECT, KIND_EXECUTABLE_OBJECT } Kind;
 
 enum { ARENA_BLOCK_BYTES = 64 * 1024 };
+
+void qv_left_out_count(QvLeftOut *left_out, mode_t mode)
+{
+  switch (mode & S_IFMT) {
+  case S_IFLNK:
+    left_out->links++;
+    break;
+  case S_IFSOCK:
+    left_out->sockets++;
+    break;
+  case S_IFIFO:
+    left_out->fifos++;
+    break;
+  default:
+    left_out->devices++;
+  }
+}
 
 QvListing *qv_listing_new(guint64 max_entries)
 {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <glib.h>
+#include <sys/types.h>
 
 enum { QV_OID_BYTES = 20 };
 
@@ -20,6 +21,9 @@ typedef struct {
 typedef struct {
   guint64 git, links, devices, sockets, fifos, submodules, ignored;
 } QvLeftOut;
+
+/* One that is neither file nor folder, by its S_IF… */
+void qv_left_out_count(QvLeftOut *left_out, mode_t mode);
 
 typedef struct {
   GPtrArray *paths;    /* sorted by qv_listing_sort; what else is known of a file lies in front of its path */

@@ -39,7 +39,7 @@ struct QvPacker {
   guint threads_n;
   Block *filling; /* or NULL */
   QvDigest *tar_digest, *gzip_digest;
-  guint64 tar_bytes, gzip_bytes, max_tar_bytes;
+  guint64 tar_bytes, gzip_bytes, max_tar_bytes, files_n;
   guint64 file_bytes, file_left;
   int fd;
 };
@@ -228,6 +228,7 @@ gboolean qv_packer_took(QvPacker *packer, gsize n, GError **error)
 gboolean qv_packer_end(QvPacker *packer, GError **error)
 {
   g_assert(packer->file_left == 0);
+  packer->files_n++;
   return put(packer, qv_tar_zeros, qv_tar_padding(packer->file_bytes), error);
 }
 
@@ -245,6 +246,7 @@ gboolean qv_packer_finish(QvPacker *packer, QvPacked *packed, GError **error)
   qv_digest_final_hex(packer->gzip_digest, packed->sha256);
   packed->tar_bytes = packer->tar_bytes;
   packed->gzip_bytes = packer->gzip_bytes;
+  packed->files_n = packer->files_n;
   packed->fd = qv_io_steal(&packer->fd);
   return TRUE;
 }

@@ -23,7 +23,7 @@ gboolean qv_packer_end(QvPacker *packer, GError **error);
 
 typedef struct {
   int fd; /* at its start */
-  guint64 gzip_bytes, tar_bytes;
+  guint64 gzip_bytes, tar_bytes, files_n;
   char sha256[65], tree_sha256[65];
 } QvPacked;
 

@@ -171,14 +171,32 @@ static gboolean copy_file(int fd, const char *path, const struct stat *before, Q
   return TRUE;
 }
 
+/* What is mounted over a file, other than a file: so dev containers and bubblewrap hide one, with /dev/null. 0: nothing is.
+ * Anything else that is no file now took its place since the walk. */
+static mode_t mask_of(const Source *source, const char *path)
+{
+  QV_AUTOFD int fd = qv_io_open_beneath(source->root_fd, path, O_PATH, 0);
+  struct statx st;
+  if (fd < 0 || statx(fd, "", AT_EMPTY_PATH, STATX_TYPE, &st) != 0 || S_ISREG(st.stx_mode) || S_ISDIR(st.stx_mode) ||
+      S_ISLNK(st.stx_mode))
+    return 0;
+  gboolean untold = (st.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT) == 0; /* before Linux 5.8 */
+  return untold || (st.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0 ? st.stx_mode & S_IFMT : 0;
+}
+
 static gboolean pack_file(const Source *source, const char *path, guint64 max_bytes, QvPacker *packer,
-                          GError **error)
+                          QvLeftOut *left_out, GError **error)
 {
   /* O_NONBLOCK: a FIFO that took the file's place since the walk must not hang us. */
   QV_AUTOFD int fd = qv_io_open_beneath(source->root_fd, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
   struct stat before;
-  if (fd < 0 || fstat(fd, &before) != 0) {
-    int err = errno;
+  int err = fd < 0 || fstat(fd, &before) != 0 ? errno : 0;
+  mode_t mask = err != 0 || !S_ISREG(before.st_mode) ? mask_of(source, path) : 0; /* not every device lets itself be opened */
+  if (mask != 0) {
+    qv_left_out_count(left_out, mask);
+    return TRUE;
+  }
+  if (err != 0) {
     if (err == ENOENT || err == ELOOP || err == ENOTDIR)
       return changed_error(path, error);
     g_autofree char *shown = qv_path_show(path);
@@ -212,7 +230,7 @@ static gboolean cancelled(GCancellable *cancellable, GError **error)
   return TRUE;
 }
 
-static gboolean pack_all(const Source *source, const QvListing *listing, const QvSnapshotOptions *options,
+static gboolean pack_all(const Source *source, QvListing *listing, const QvSnapshotOptions *options,
                          QvPacker *packer, QvSnapshotProgress progress, gpointer data, GCancellable *cancellable,
                          GError **error)
 {
@@ -225,7 +243,7 @@ static gboolean pack_all(const Source *source, const QvListing *listing, const Q
     if (progress != NULL && i % PROGRESS_FILES == 0)
       progress(i, files_n, data);
     if (options->rev != NULL ? !pack_blob(source, &entry, max_bytes, packer, error)
-                             : !pack_file(source, entry.path, max_bytes, packer, error))
+                             : !pack_file(source, entry.path, max_bytes, packer, &listing->left_out, error))
       return FALSE;
   }
   if (progress != NULL)
@@ -256,7 +274,7 @@ QvSnapshot *qv_snapshot_build(const QvSnapshotOptions *options, QvSnapshotProgre
   snapshot->fd = packed.fd;
   snapshot->gzip_bytes = packed.gzip_bytes;
   snapshot->tar_bytes = packed.tar_bytes;
-  snapshot->files_n = qv_listing_n(listing);
+  snapshot->files_n = packed.files_n;
   snapshot->left_out = listing->left_out;
   memcpy(snapshot->sha256, packed.sha256, sizeof snapshot->sha256);
   memcpy(snapshot->tree_sha256, packed.tree_sha256, sizeof snapshot->tree_sha256);

@@ -32,7 +32,7 @@ typedef struct {
   QvLeftOut left_out;
 } QvSnapshot;
 
-/* Called on the caller's thread now and then, with the files packed so far. */
+/* Called on the caller's thread now and then, with the files of the listing that were looked at so far. */
 typedef void (*QvSnapshotProgress)(guint64 files_n, guint64 files_total, gpointer data);
 
 /* LIMIT: over a cap. FORMAT: a name that may not be, a file that changed while it was read,

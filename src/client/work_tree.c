@@ -63,23 +63,6 @@ static gboolean ask_ignored(const Scope *scope, const char *path, gboolean is_fo
   return qv_git_ignores(scope->git, inside, is_folder, ignored, error);
 }
 
-static void count_left_out(QvLeftOut *left_out, mode_t mode)
-{
-  switch (mode & S_IFMT) {
-  case S_IFLNK:
-    left_out->links++;
-    break;
-  case S_IFSOCK:
-    left_out->sockets++;
-    break;
-  case S_IFIFO:
-    left_out->fifos++;
-    break;
-  default:
-    left_out->devices++;
-  }
-}
-
 /* Whether the folder is the top of a repository that can be used; a `.git` that is
  * none (a test's fixture) changes nothing. */
 static QvGit *nested_git(const Walk *walk, int fd, const char *path)
@@ -121,11 +104,18 @@ static Name *name_new(const struct dirent *entry)
   return name;
 }
 
-/* The kind of file, as S_IF…; the folder's listing tells it on most file systems. 0: errno says why. */
+static gboolean is_gitignore(const char *name)
+{
+  return strcmp(name, ".gitignore") == 0;
+}
+
+/* The kind of file, as S_IF…. 0: errno says why. The folder's listing tells it on most file systems, but of what lies below a
+ * mount: a device may be mounted over a file to hide it, which whoever opens the file finds out (snapshot.c), and libgit2
+ * opens `.gitignore` itself; and a file may be mounted over anything that is no folder. */
 static mode_t kind_of(int dir_fd, const Name *entry)
 {
   struct stat st;
-  if (entry->type != DT_UNKNOWN)
+  if (entry->type == DT_DIR || entry->type == DT_LNK || (entry->type == DT_REG && !is_gitignore(entry->name)))
     return DTTOIF(entry->type);
   return fstatat(dir_fd, entry->name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? st.st_mode & S_IFMT : 0;
 }
@@ -143,7 +133,7 @@ static gboolean walk_entry(const Walk *walk, int dir_fd, const Name *entry, cons
   if (kind == 0)
     return system_error(error, path);
   gboolean is_folder = S_ISDIR(kind);
-  if (scope != NULL && strcmp(name, ".gitignore") == 0 && !S_ISREG(kind) && !is_folder && !ignored) {
+  if (scope != NULL && is_gitignore(name) && !S_ISREG(kind) && !is_folder && !ignored) {
     g_autofree char *shown = qv_path_show(path);
     g_set_error(error, QV_ERROR, QV_ERROR_FORMAT, "%s is not a regular file: the ignore rules cannot be read", shown);
     return FALSE;
@@ -165,7 +155,7 @@ static gboolean walk_entry(const Walk *walk, int dir_fd, const Name *entry, cons
     return walk_below(walk, dir_fd, name, path, scope, ignored || skip, error);
   if (S_ISREG(kind))
     return qv_listing_add(listing, path, NULL, FALSE, error);
-  count_left_out(&listing->left_out, kind);
+  qv_left_out_count(&listing->left_out, kind);
   return TRUE;
 }
 
@@ -198,11 +188,6 @@ static GPtrArray *folder_names(int dir_fd, const char *path, DIR **dir, GError *
   }
   g_ptr_array_sort(names, compare_names);
   return g_steal_pointer(&names);
-}
-
-static gboolean is_gitignore(const char *name)
-{
-  return strcmp(name, ".gitignore") == 0;
 }
 
 /* Takes dir_fd. */
