@@ -105,6 +105,7 @@ void qv_worker_forget(QvWorker *w, Job *job)
 {
   if (w->keeper)
     qv_lock_keeper_remove(w->keeper, job->token);
+  w->asked -= job->asks;
   g_hash_table_remove(w->jobs, job->token);
   if (w->draining && !w->freed)
     qv_timer_arm_before_us(w->drained, 0);
@@ -344,9 +345,16 @@ static void unblock(QvWorker *w)
   qv_conn_reset(w->blocking);
 }
 
+guint qv_worker_taken(const QvWorker *w)
+{
+  return g_hash_table_size(w->jobs) + w->held + w->asked;
+}
+
+/* A blocked loop looks again where the order has changed while no slot was free. */
 void qv_worker_pump(QvWorker *w)
 {
-  if (!w->paused && w->loop == LOOP_READY && g_hash_table_size(w->jobs) < w->concurrency)
+  gboolean may = w->loop == LOOP_READY || (w->loop == LOOP_BLOCKED && w->order_n != w->fetch_order_n);
+  if (!w->freed && !w->paused && may && qv_worker_taken(w) < w->concurrency)
     send_fetch(w);
 }
 
@@ -436,6 +444,7 @@ void qv_worker_free(QvWorker *w)
   g_autoptr(GList) jobs = g_hash_table_get_values(w->jobs);
   for (GList *l = jobs; l; l = l->next) {
     Job *job = l->data;
+    w->held += job->holds;
     if (job->state == JOB_ENDING && job->func)
       job->func(QV_FINISH_LOST, error, job->user);
   }
@@ -483,8 +492,22 @@ void qv_worker_set_tenants(QvWorker *w, const char *const *skip, const char *con
   g_free(w->order);
   w->order = g_strdup(order->str);
   w->order_n++;
-  if (w->loop == LOOP_BLOCKED && !w->paused && g_hash_table_size(w->jobs) < w->concurrency)
-    send_fetch(w);
+  if (w->loop == LOOP_BLOCKED)
+    qv_worker_pump(w);
+}
+
+void qv_worker_hold_slot(QvWorker *w, QvFetchedJob *pub)
+{
+  ((Job *)pub)->holds = TRUE;
+}
+
+void qv_worker_free_slot(QvWorker *w, QvFetchedJob *pub)
+{
+  if (pub != NULL)
+    ((Job *)pub)->holds = FALSE;
+  else
+    w->held--;
+  qv_worker_pump(w);
 }
 
 guint qv_worker_busy(const QvWorker *w)

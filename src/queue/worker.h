@@ -8,8 +8,8 @@
  *
  * A job belongs to the worker. From `job` on the caller ends it with exactly one
  * of complete, fail, release and drop; the pointer is good until that call's
- * callback has returned (drop: until the call). A slot is free again then, so
- * that a job whose lock was lost still counts until its sandbox is gone.
+ * callback has returned (drop: until the call). A slot is free again then (a job
+ * whose lock was lost still counts until its sandbox is gone), or later where it is held.
  *
  * maxStalledCount is 0: a stalled job comes back with deferred_failure set. It is
  * handed to the caller like any other, who must fail it and not run it. */
@@ -100,6 +100,11 @@ void qv_worker_fail(QvWorker *worker, QvFetchedJob *job, const char *reason, QvF
 void qv_worker_take_keys(QvWorker *worker, QvFetchedJob *job, char **take_keys);
 /* Back to the head of the queue, unrun. TENANT: as far as the caller knows better than the job's text; may be NULL. */
 void qv_worker_release(QvWorker *worker, QvFetchedJob *job, const char *tenant, QvFinishFunc func, gpointer user);
+/* JOB's slot stays taken behind its end, until qv_worker_free_slot: no next job comes along with the end unless another
+ * slot is free. Before complete or fail, once. */
+void qv_worker_hold_slot(QvWorker *worker, QvFetchedJob *job);
+/* A slot that was held is free. JOB: NULL behind its end, the callback of which has begun. */
+void qv_worker_free_slot(QvWorker *worker, QvFetchedJob *job);
 /* Forget it and say nothing: for jobs whose lock is lost. */
 void qv_worker_drop(QvWorker *worker, QvFetchedJob *job);
 /* progress: one JSON text. Best effort, no answer. */

@@ -16,6 +16,7 @@ static void send_end(gpointer user);
 static void finished(Job *job, QvFinish finish, const GError *error)
 {
   QvWorker *w = job->worker;
+  w->held += job->holds;
   if (job->func)
     job->func(finish, error, job->user);
   qv_worker_forget(w, job);
@@ -138,8 +139,12 @@ static void send_end(gpointer user)
     return;
   }
   /* Once asked for, a next job must be asked for again: the lost reply may have held one. */
-  if (!job->again)
-    job->fetch_next = !w->paused && g_hash_table_size(w->jobs) <= w->concurrency;
+  if (!job->again) {
+    guint others = qv_worker_taken(w) - 1 + (w->fetch_token != NULL);
+    job->fetch_next = !w->paused && others + job->holds < w->concurrency;
+    job->asks = job->fetch_next && job->holds;
+    w->asked += job->asks;
+  }
   send_finish(job);
 }
 

@@ -15,6 +15,8 @@ typedef struct {
   QvFetchedJob pub; /* first: the caller's pointer is ours */
   QvWorker *worker;
   JobState state;
+  gboolean holds; /* its slot stays taken behind its end */
+  gboolean asks;  /* its end asks for a job for another slot than its own */
   char *token;
   QvJobOptions options;
   /* While ENDING: */
@@ -57,6 +59,7 @@ struct QvWorker {
   QvConn *conn, *blocking;
   QvLockKeeper *keeper;
   GHashTable *jobs; /* token > Job */
+  guint held, asked; /* slots besides: of jobs that have ended, of those that ends ask for */
   gboolean paused, draining;
   QvDoneFunc drained_func;
   gpointer drained_user;
@@ -85,6 +88,8 @@ gsize qv_worker_number(char out[QV_NUMBER_SIZE], gint64 n);
 gboolean qv_worker_is_take(const QvReply *reply);
 /* Looks at what a script answered from take (qv_worker_is_take): hands over a job, or remembers why there is none. order_n: as of the question. */
 void qv_worker_took(QvWorker *worker, const QvReply *reply, const char *token, gint64 sent_us, guint order_n);
+/* Slots that are not free; a fetch under way is not counted. */
+guint qv_worker_taken(const QvWorker *worker);
 /* Goes on with whatever the loop may do now. */
 void qv_worker_pump(QvWorker *worker);
 void qv_worker_say(QvWorker *worker, const GError *why);

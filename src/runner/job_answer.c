@@ -130,6 +130,9 @@ void qv_run_finish(QvJobRun *run)
   qv_run_account(run, status, code);
   run->answering = TRUE;
   owe_keys(run);
+  run->holds = run->state.sandbox;
+  if (run->holds)
+    qv_worker_hold_slot(run->supervisor->worker, run->fetched);
   qv_worker_complete(run->supervisor->worker, run->fetched, text, n, on_finish, qv_run_ref(run));
 }
 

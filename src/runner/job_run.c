@@ -66,8 +66,6 @@ static void on_swept(const QvSweepEnd *end, gpointer data)
   qv_run_unref(run);
 }
 
-static void stop_counting(QvJobRun *run);
-
 static void do_release(QvJobRun *run)
 {
   QvSupervisor *supervisor = run->supervisor;
@@ -75,10 +73,6 @@ static void do_release(QvJobRun *run)
     qv_run_account(run, "lost", "lock_lost");
     qv_worker_drop(supervisor->worker, g_steal_pointer(&run->fetched));
   }
-  if (run->box.image_digest != NULL)
-    qv_warm_pool_job_ends(supervisor->warm, &run->box, run->state.egress);
-  qv_box_kind_clear(&run->box);
-  stop_counting(run);
   g_ptr_array_remove(supervisor->runs, run);
   supervisor->busy(supervisor);
   supervisor->released(supervisor);
@@ -118,6 +112,32 @@ static void act(QvJobRun *run, QvRunAction action)
   }
 }
 
+/* Its tenant may have another job in progress. */
+static void stop_counting(QvJobRun *run)
+{
+  if (!run->counts)
+    return;
+  run->counts = FALSE;
+  qv_job_run_order_tenants(run->supervisor);
+}
+
+/* No sandbox of it is there: what that took is for other jobs. The answer may have gone out long before: as many sandboxes as
+ * there are slots, and no more of a tenant than it may have, also where removals stall. */
+static void give_room(QvJobRun *run)
+{
+  QvSupervisor *supervisor = run->supervisor;
+  if (run->state.phase < QV_RUN_CLEARING && !run->holds)
+    return;
+  if (run->box.image_digest != NULL)
+    qv_warm_pool_job_ends(supervisor->warm, &run->box, run->state.egress);
+  qv_box_kind_clear(&run->box);
+  if (run->state.phase >= QV_RUN_CLEARING)
+    stop_counting(run); /* first: whose job is next depends on it */
+  if (run->holds)
+    qv_worker_free_slot(supervisor->worker, run->fetched);
+  run->holds = FALSE;
+}
+
 /* Events that come while one is handled wait: an action may cause the next. */
 void qv_run_feed(QvJobRun *run, QvRunEvent event)
 {
@@ -136,8 +156,8 @@ void qv_run_feed(QvJobRun *run, QvRunEvent event)
     g_free(next);
     for (unsigned i = 0; i < out.n; i++)
       act(run, out.item[i]);
-    if (run->state.phase >= QV_RUN_CLEARING)
-      stop_counting(run);
+    if (!run->state.sandbox)
+      give_room(run);
   }
   run->feeding = FALSE;
   qv_run_unref(run);
@@ -171,15 +191,6 @@ void qv_job_run_order_tenants(QvSupervisor *supervisor)
   }
   g_ptr_array_add(skip, NULL);
   qv_worker_set_tenants(supervisor->worker, (const char *const *)skip->pdata, qv_tenants_served(supervisor->tenants));
-}
-
-/* Its slot is free again for another job of its tenant. */
-static void stop_counting(QvJobRun *run)
-{
-  if (!run->counts)
-    return;
-  run->counts = FALSE;
-  qv_job_run_order_tenants(run->supervisor);
 }
 
 /* ---- begin */

@@ -22,6 +22,7 @@ struct QvJobRun {
   GQueue events;          /* of QvRunEvent, waiting while one is handled */
   gboolean feeding;
   gboolean counts;        /* among its tenant's jobs in progress */
+  gboolean holds;         /* its slot, behind its answer: there is a sandbox still */
   gboolean answering;     /* the queue owes an answer to ours */
   gboolean unanswered;    /* no result tells of a payload */
   gboolean cancel_asked, cancel_again;

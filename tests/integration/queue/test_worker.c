@@ -389,6 +389,80 @@ static void test_many(Fixture *f, gconstpointer unused)
   g_assert_cmpuint(a->fetched_n + b->fetched_n, ==, 100);
 }
 
+/* Without a word to those who wait for jobs. */
+static void add_quietly(Fixture *f, const char *id)
+{
+  g_autofree char *key = g_strconcat(P, id, NULL);
+  add_raw(f, key, "timestamp", "1");
+  g_free(qv_test_valkey_cli(f->valkey, "LPUSH", P "wait", id, NULL));
+}
+
+static void end_held(TestWorker *t, QvFetchedJob *job, QvFinishFunc func, gpointer user)
+{
+  qv_worker_hold_slot(t->worker, job);
+  qv_worker_complete(t->worker, job, "1", 1, func, user);
+}
+
+static void on_one_more(QvFinish finish, const GError *error, gpointer user)
+{
+  g_assert_no_error(error);
+  g_assert_cmpint(finish, ==, QV_FINISH_DONE);
+  ++*(guint *)user;
+}
+
+/* A slot that is held brings no job along, and is filled once it is free. */
+static void test_held_slot(Fixture *f, gconstpointer unused)
+{
+  g_autoptr(TestWorker) t = test_worker_new(f->sandbox_address, 1, 30000, 30000);
+  guint done = 0;
+  fixture_add(f->producer, "one", "{}");
+  fixture_add(f->producer, "two", "{}");
+  fixture_add(f->producer, "three", "{}");
+  qv_worker_resume(t->worker);
+  end_held(t, test_worker_next(t), on_one_more, &done);
+  QV_TEST_WAIT(done == 1);
+  qv_test_turn_ms(300);
+  g_assert_cmpuint(t->fetched_n, ==, 1);
+  qv_worker_free_slot(t->worker, NULL);
+  QvFetchedJob *job = test_worker_next(t);
+  g_assert_cmpstr(job->id, ==, "two");
+  /* Free before its end is answered: the end itself does for both. */
+  end_held(t, job, on_one_more, &done);
+  qv_worker_free_slot(t->worker, job);
+  QV_TEST_WAIT(done == 2);
+  g_assert_cmpstr(test_worker_next(t)->id, ==, "three");
+}
+
+/* Ends at the same time ask for no more than there are free slots, whoever asks besides. */
+static void test_held_slots(Fixture *f, gconstpointer unused)
+{
+  g_autoptr(TestWorker) t = test_worker_new(f->sandbox_address, 3, 30000, 30000);
+  guint done = 0;
+  fixture_add(f->producer, "a", "{}");
+  fixture_add(f->producer, "b", "{}");
+  qv_worker_resume(t->worker);
+  QvFetchedJob *a = test_worker_next(t), *b = test_worker_next(t);
+  qv_test_turn_ms(300); /* it waits for a third one */
+  add_quietly(f, "c");
+  add_quietly(f, "d");
+  add_quietly(f, "e");
+  end_held(t, a, on_one_more, &done);
+  end_held(t, b, on_one_more, &done);
+  QV_TEST_WAIT(done == 2);
+  QvFetchedJob *c = test_worker_next(t);
+  qv_test_turn_ms(300);
+  g_assert_cmpuint(t->fetched_n, ==, 3);
+  /* The loop's own fetch is under way for the slot that was free. */
+  qv_worker_free_slot(t->worker, NULL);
+  end_held(t, c, on_one_more, &done);
+  QV_TEST_WAIT(done == 3 && t->fetched_n == 4);
+  qv_test_turn_ms(300);
+  g_assert_cmpuint(t->fetched_n, ==, 4);
+  qv_worker_free_slot(t->worker, NULL);
+  qv_worker_free_slot(t->worker, NULL);
+  QV_TEST_WAIT(t->fetched_n == 5);
+}
+
 static void add(const char *name, void (*test)(Fixture *, gconstpointer))
 {
   fixture_test_add("/queue/worker", name, FIXTURE_PLAIN, test);
@@ -415,5 +489,7 @@ int main(int argc, char **argv)
   add("queue-paused", test_queue_paused);
   add("progress", test_progress);
   add("many", test_many);
+  add("held-slot", test_held_slot);
+  add("held-slots", test_held_slots);
   return g_test_run();
 }
