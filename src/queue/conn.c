@@ -219,7 +219,7 @@ static void rest(QvConn *conn, Command *c)
   plan_housekeeping(conn, c->rest_until_us);
 }
 
-static gboolean on_reply(QvLink *link, const QvReply *reply, gpointer user)
+static void on_reply(QvLink *link, const QvReply *reply, gpointer user)
 {
   QvConn *conn = user;
   Command *c = g_queue_peek_head(&conn->sent);
@@ -227,13 +227,14 @@ static gboolean on_reply(QvLink *link, const QvReply *reply, gpointer user)
     /* Nobody can tell any more which answer belongs to what. */
     g_autoptr(GError) odd = g_error_new_literal(QV_ERROR, QV_ERROR_FORMAT, "a reply that nobody asked for");
     on_lost(link, odd, conn);
-    return FALSE;
+    return;
   }
   conn->pause_ms = RECONNECT_MIN_MS; /* to be let in is not enough: what is behind may break each time */
   /* The address may lead to another server by now: a replica must not be asked again on the same socket. */
   gboolean moved = qv_reply_is_error(reply, "READONLY") || qv_reply_is_error(reply, "UNBLOCKED");
+  gboolean moving = conn->moving; /* this may be a loop inside of a callback */
   conn->refs++;
-  conn->moving = moved;
+  conn->moving = moving || moved;
   g_autoptr(GError) error = NULL;
   if (c->send != QV_SEND_ONCE && qv_reply_is_transient(reply))
     rest(conn, c);
@@ -241,11 +242,10 @@ static gboolean on_reply(QvLink *link, const QvReply *reply, gpointer user)
     complete(conn, c, reply, NULL);
   else
     complete(conn, c, NULL, error);
-  conn->moving = FALSE;
+  conn->moving = moving;
   if (moved && !conn->freed && conn->link == link)
     qv_conn_reset(conn);
   conn_unref(conn);
-  return TRUE;
 }
 
 static void on_idle(QvLink *link, gpointer user)
@@ -294,7 +294,7 @@ static void on_lost(QvLink *link, const GError *why, gpointer user)
 
 static void open_link(gpointer user)
 {
-  static const QvLinkEvents events = { on_up, on_reply, on_idle, on_lost };
+  static const QvLinkEvents events = { .up = on_up, .reply = on_reply, .idle = on_idle, .lost = on_lost };
   QvConn *conn = user;
   conn->refs++;
   set_state(conn, QV_CONN_CONNECTING, NULL);

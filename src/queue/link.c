@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Theory of operation: GIO connects and does TLS asynchronously; after that the
  * pollable streams are read and written without blocking from two sources.
- * What is written while replies are handed out goes out at the end of that turn, in one call; else a timer does it
- * (each arming wakes the loop once more: at a job a round trip that was most of its cost).
+ * What is written while replies are handed out goes out at the end of that turn, in one call. A callback may also turn
+ * the loop itself, and what is written elsewhere waits for the next turn anyway: a source that only looks, before each
+ * poll, whether there is such work does it (a timer would wake the loop once more at each arming: at a job a round
+ * trip that was most of its cost). So both directions go on inside of a callback, and replies keep their order.
+ * A reply is counted before it is handed over and a command when it is first written: how long a callback takes is
+ * not the peer's silence.
  * Closing never says goodbye over TLS: that could block on a half-open peer, and
  * RESP replies carry their own lengths. */
 #include "queue/link.h"
@@ -39,14 +43,16 @@ struct QvLink {
   GPollableInputStream *in;
   GPollableOutputStream *out;
   GSource *read_source, *write_source;
-  QvTimer *timer, *flush;
+  GSource *turn; /* see turn_has_work */
+  QvTimer *timer;
   QvRespReader *reader;
-  GQueue outgoing; /* GBytes */
+  GQueue outgoing;   /* GBytes */
+  guint unwritten_n; /* replies to what no write was tried for yet */
   gsize sent_of_head;
   QvSilence silence;
   guint hello_n;
   gboolean shaking_hands;
-  gboolean reading; /* in a turn of reads, whose end writes */
+  gboolean untaken; /* the reader may hold whole replies: only while one of them is handed out */
 };
 
 static void lose(QvLink *link, GError *take_why);
@@ -75,7 +81,7 @@ static void shut(QvLink *link)
   link->state = LOST;
   g_cancellable_cancel(link->cancellable);
   g_clear_pointer(&link->timer, qv_timer_free);
-  g_clear_pointer(&link->flush, qv_timer_free);
+  drop_source(&link->turn);
   drop_source(&link->read_source);
   drop_source(&link->write_source);
   g_queue_clear_full(&link->outgoing, (GDestroyNotify)g_bytes_unref);
@@ -167,6 +173,9 @@ static void consumed(QvLink *link, gsize n)
 
 static void write_some(QvLink *link)
 {
+  if (link->unwritten_n)
+    qv_silence_await(&link->silence, g_get_monotonic_time(), link->unwritten_n);
+  link->unwritten_n = 0;
   while (!g_queue_is_empty(&link->outgoing)) {
     GOutputVector vectors[WRITE_VECTORS];
     gsize n = 0, written = 0;
@@ -208,23 +217,12 @@ static gboolean on_writable(GObject *stream, gpointer user)
   return more;
 }
 
-static void on_flush(gpointer user)
-{
-  QvLink *link = user;
-  link->refs++;
-  if (!link->write_source)
-    write_some(link);
-  link_unref(link);
-}
-
 void qv_link_write(QvLink *link, GBytes *bytes, guint replies_n)
 {
   if (link->state == LOST)
     return;
-  qv_silence_await(&link->silence, g_get_monotonic_time(), replies_n);
+  link->unwritten_n += replies_n;
   g_queue_push_tail(&link->outgoing, g_bytes_ref(bytes));
-  if (!link->reading)
-    qv_timer_arm_before_us(link->flush, 0);
 }
 
 /* Reading */
@@ -277,7 +275,6 @@ static gboolean greets(const QvLink *link, const QvReply *reply)
 static void on_hello_reply(QvLink *link, const QvReply *reply)
 {
   GError *error = NULL;
-  qv_silence_answered(&link->silence);
   if (!qv_reply_check(reply, &error)) {
     g_prefix_error(&error, "logging in as %s: ", qv_address_user(link->address));
     lose(link, error);
@@ -291,34 +288,41 @@ static void on_hello_reply(QvLink *link, const QvReply *reply)
   }
 }
 
-static gboolean take_replies(QvLink *link, GError **error)
+static void count_answer(QvLink *link, const QvReply *reply)
 {
+  if (link->state == UP && link->events.is_message && link->events.is_message(reply))
+    return;
+  if (qv_silence_answered(&link->silence))
+    qv_timer_arm_before_us(link->timer, qv_silence_due_us(&link->silence));
+}
+
+/* A callback may turn the loop, where this goes on with the replies that follow. */
+static void take_replies(QvLink *link)
+{
+  GError *error = NULL;
   while (link->state != LOST) {
     QvReply *next = NULL;
-    if (!qv_resp_reader_next(link->reader, &next, error))
-      return FALSE;
-    if (!next)
-      return TRUE;
-    g_autoptr(QvReply) reply = next;
-    if (link->state == HELLO) {
-      on_hello_reply(link, reply);
-    } else {
-      gboolean awaited = link->events.reply(link, reply, link->user);
-      if (link->state != LOST && awaited && qv_silence_answered(&link->silence))
-        qv_timer_arm_before_us(link->timer, qv_silence_due_us(&link->silence));
+    if (!qv_resp_reader_next(link->reader, &next, &error)) {
+      lose(link, error);
+      return;
     }
+    link->untaken = next != NULL;
+    if (!next)
+      return;
+    g_autoptr(QvReply) reply = next;
+    count_answer(link, reply);
+    if (link->state == HELLO)
+      on_hello_reply(link, reply);
+    else
+      link->events.reply(link, reply, link->user);
   }
-  return TRUE;
 }
 
 static gboolean on_readable(GObject *stream, gpointer user)
 {
   QvLink *link = user;
   char buffer[READ_BYTES];
-  if (link->reading)
-    return TRUE; /* a loop inside of a callback */
   link->refs++;
-  link->reading = TRUE;
   for (int i = 0; i < READS_A_TURN && link->state != LOST; i++) {
     GError *error = NULL;
     gssize n = g_pollable_input_stream_read_nonblocking(link->in, buffer, sizeof buffer, NULL, &error);
@@ -332,18 +336,56 @@ static gboolean on_readable(GObject *stream, gpointer user)
       lose(link, g_error_new(QV_ERROR, QV_ERROR_GONE, "the server closed the connection"));
     } else {
       heard(link);
-      if (!qv_resp_reader_feed(link->reader, buffer, n, &error) || !take_replies(link, &error))
+      if (qv_resp_reader_feed(link->reader, buffer, n, &error))
+        take_replies(link);
+      else
         lose(link, error);
       if ((gsize)n < sizeof buffer)
         break;
     }
   }
-  link->reading = FALSE;
   if (link->state != LOST && !link->write_source)
     write_some(link);
   gboolean more = link->state != LOST;
   link_unref(link);
   return more;
+}
+
+/* Turns of the loop */
+
+typedef struct {
+  GSource source;
+  QvLink *link;
+} Turn;
+
+static gboolean turn_has_work(GSource *source, gint *timeout)
+{
+  const QvLink *link = ((const Turn *)source)->link;
+  *timeout = -1;
+  return link->untaken || (!link->write_source && link->outgoing.length > 0);
+}
+
+static gboolean turn_dispatch(GSource *source, GSourceFunc unused, gpointer unused_user)
+{
+  QvLink *link = ((Turn *)source)->link;
+  link->refs++;
+  if (link->untaken)
+    take_replies(link);
+  if (link->state != LOST && !link->write_source)
+    write_some(link);
+  link_unref(link);
+  return G_SOURCE_CONTINUE;
+}
+
+static GSource *new_turn(QvLink *link)
+{
+  static GSourceFuncs funcs = { .prepare = turn_has_work, .dispatch = turn_dispatch };
+  GSource *turn = g_source_new(&funcs, sizeof(Turn));
+  ((Turn *)turn)->link = link;
+  g_source_set_static_name(turn, "qv-link");
+  g_source_set_can_recurse(turn, TRUE);
+  g_source_attach(turn, g_main_context_get_thread_default());
+  return turn;
 }
 
 /* Connecting */
@@ -360,11 +402,11 @@ static void watch_input(QvLink *link)
   if (link->stream == G_IO_STREAM(link->socket)) {
     link->read_source = g_unix_fd_source_new(g_socket_get_fd(g_socket_connection_get_socket(link->socket)), G_IO_IN);
     g_source_set_callback(link->read_source, G_SOURCE_FUNC(on_fd_readable), link, NULL);
-    g_source_set_can_recurse(link->read_source, TRUE); /* so that it stays in the loop while it is dispatched */
   } else {
     link->read_source = g_pollable_input_stream_create_source(link->in, NULL);
     g_source_set_callback(link->read_source, G_SOURCE_FUNC(on_readable), link, NULL);
   }
+  g_source_set_can_recurse(link->read_source, TRUE); /* a callback's own loop reads on; and it stays in the poll */
   g_source_attach(link->read_source, g_main_context_get_thread_default());
 }
 
@@ -459,7 +501,7 @@ QvLink *qv_link_open(QvAddress *address, const char *client_name, const QvLinkEv
   link->cancellable = g_cancellable_new();
   link->reader = qv_resp_reader_new();
   link->timer = qv_timer_new(on_timer, link);
-  link->flush = qv_timer_new(on_flush, link);
+  link->turn = new_turn(link);
   heard(link);
   qv_timer_arm_at_us(link->timer, qv_silence_due_us(&link->silence));
   g_autoptr(GSocketClient) client = g_socket_client_new();

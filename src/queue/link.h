@@ -14,14 +14,15 @@ typedef struct QvLink QvLink;
 
 typedef struct {
   void (*up)(QvLink *link, gpointer user);
-  /* reply is borrowed. TRUE: one of the awaited replies; FALSE: a message that nobody asked for. */
-  gboolean (*reply)(QvLink *link, const QvReply *reply, gpointer user);
+  void (*reply)(QvLink *link, const QvReply *reply, gpointer user); /* borrowed */
   void (*idle)(QvLink *link, gpointer user);
   /* The last call. Codes: GONE, TIMEOUT, AUTH, PEER, FORMAT, SYSTEM. */
   void (*lost)(QvLink *link, const GError *why, gpointer user);
+  gboolean (*is_message)(const QvReply *reply); /* one that nobody asked for; NULL: there are none */
 } QvLinkEvents;
 
-/* On the thread-default main context; no callback runs before this returns. Any callback may close the link. */
+/* On the thread-default main context; no callback runs before this returns. Any callback may close the link, and may turn
+ * the loop: what is written there goes out there, and the replies that follow come there. */
 QvLink *qv_link_open(QvAddress *address, const char *client_name, const QvLinkEvents *events, gpointer user);
 /* No callback runs after this. NULL is fine. */
 void qv_link_close(QvLink *link);

@@ -58,11 +58,15 @@ static void on_up(QvLink *link, gpointer user)
   qv_link_write(link, bytes, n);
 }
 
+static gboolean is_message(const QvReply *reply)
+{
+  return g_strcmp0(qv_reply_text(qv_reply_at(reply, 0)), "message") == 0;
+}
+
 /* ["message", channel, text], ["subscribe", channel, n], ["pong", ""]; a subscribe that is refused is one error. */
-static gboolean on_reply(QvLink *link, const QvReply *reply, gpointer user)
+static void on_reply(QvLink *link, const QvReply *reply, gpointer user)
 {
   QvSubscriber *s = user;
-  gboolean awaited = TRUE;
   s->refs++;
   if (reply->type == QV_REPLY_ERROR) {
     g_autoptr(GError) error = NULL;
@@ -71,8 +75,7 @@ static gboolean on_reply(QvLink *link, const QvReply *reply, gpointer user)
   } else {
     const char *kind = qv_reply_text(qv_reply_at(reply, 0));
     const QvReply *text = qv_reply_at(reply, 2);
-    if (g_strcmp0(kind, "message") == 0) {
-      awaited = FALSE;
+    if (is_message(reply)) {
       if (qv_reply_text(qv_reply_at(reply, 1)) && qv_reply_text(text))
         s->events.message(qv_reply_text(qv_reply_at(reply, 1)), text->text, text->len, s->user);
     } else if (g_strcmp0(kind, "subscribe") == 0 && s->missing_n > 0 && --s->missing_n == 0) {
@@ -85,7 +88,6 @@ static gboolean on_reply(QvLink *link, const QvReply *reply, gpointer user)
     }
   }
   subscriber_unref(s);
-  return awaited;
 }
 
 static void on_idle(QvLink *link, gpointer user)
@@ -104,7 +106,9 @@ static void on_lost(QvLink *link, const GError *why, gpointer user)
 
 static void open_link(gpointer user)
 {
-  static const QvLinkEvents events = { on_up, on_reply, on_idle, on_lost };
+  static const QvLinkEvents events = {
+    .up = on_up, .reply = on_reply, .idle = on_idle, .lost = on_lost, .is_message = is_message
+  };
   QvSubscriber *s = user;
   s->link = qv_link_open(s->address, s->client_name, &events, s);
 }

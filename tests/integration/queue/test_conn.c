@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "queue/ask.h"
 #include "queue/conn.h"
 #include "support/loop.h"
 #include "support/proxy.h"
@@ -311,6 +312,109 @@ static void test_free_in_callback(void)
   g_assert_null(conn);
 }
 
+typedef struct {
+  QvConn *conn;
+  Seen seen[2];
+  guint turns_n;
+} Slow;
+
+static void send_late(const QvReply *reply, const GError *error, gpointer user)
+{
+  Slow *slow = user;
+  g_assert_no_error(error);
+  qv_conn_sendl(slow->conn, QV_SEND_ONCE, 0, see, &slow->seen[0], "INCR", "n", NULL);
+  g_usleep((QV_SILENCE_DEAD_MS + 200) * 1000);
+  qv_conn_sendl(slow->conn, QV_SEND_ONCE, 0, see, &slow->seen[1], "INCR", "n", NULL);
+}
+
+/* A callback, or the whole process, stands still for longer than a peer may be silent. What it sent is written after that, and
+ * the wait for its answers begins then. */
+static void test_slow_callback(void)
+{
+  g_autoptr(QvTestValkey) v = qv_test_valkey_start(QV_TEST_VALKEY_PLAIN);
+  g_autoptr(QvConn) conn = open_conn(qv_test_valkey_url(v, "admin"));
+  States states = { 0 };
+  Slow slow = { .conn = conn };
+  qv_conn_set_state_func(conn, count_states, &states);
+  qv_conn_sendl(conn, QV_SEND_ONCE, 0, send_late, &slow, "PING", NULL);
+  QV_TEST_WAIT(slow.seen[0].n == 1 && slow.seen[1].n == 1);
+  for (int i = 0; i < 2; i++) {
+    g_assert_cmpint(slow.seen[i].code, ==, -1);
+    g_assert_cmpint(slow.seen[i].integer, ==, i + 1);
+  }
+  g_assert_cmpuint(states.timeouts, ==, 0);
+  g_assert_cmpuint(states.ups, ==, 1);
+}
+
+/* The answers to what was sent before, which came with this one or come later, are handed out first. */
+static void ask_inside(const QvReply *reply, const GError *error, gpointer user)
+{
+  Slow *slow = user;
+  g_autoptr(GError) asked = NULL;
+  g_assert_no_error(error);
+  g_assert_cmpuint(slow->seen[0].n, ==, 0);
+  g_assert_true(qv_conn_ask(slow->conn, 0, &asked, "INCR", "n", NULL));
+  g_assert_no_error(asked);
+  g_assert_cmpuint(slow->seen[0].n, ==, 1);
+  g_assert_cmpuint(slow->seen[1].n, ==, 1);
+}
+
+/* Of the client's functions those that a callback may call wait for their answer. */
+static void test_loop_in_callback(void)
+{
+  g_autoptr(QvTestValkey) v = qv_test_valkey_start(QV_TEST_VALKEY_TCP);
+  const char *urls[] = { qv_test_valkey_url(v, "admin"), qv_test_valkey_tcp_url(v, "admin") };
+  for (gsize u = 0; u < G_N_ELEMENTS(urls); u++) {
+    g_autoptr(QvConn) conn = open_conn(urls[u]);
+    States states = { 0 };
+    Slow slow = { .conn = conn };
+    Seen last = { 0 };
+    qv_conn_set_state_func(conn, count_states, &states);
+    qv_conn_sendl(conn, QV_SEND_ONCE, 0, NULL, NULL, "SET", "n", "0", NULL);
+    qv_conn_sendl(conn, QV_SEND_ONCE, 0, ask_inside, &slow, "PING", NULL);
+    qv_conn_sendl(conn, QV_SEND_ONCE, 0, see, &slow.seen[0], "INCR", "n", NULL);
+    qv_conn_sendl(conn, QV_SEND_ONCE, 0, see, &slow.seen[1], "BLPOP", "nothing", "0.2", NULL);
+    QV_TEST_WAIT(slow.seen[1].n == 1);
+    qv_conn_sendl(conn, QV_SEND_ONCE, 0, see, &last, "GET", "n", NULL);
+    QV_TEST_WAIT(last.n == 1);
+    g_assert_cmpint(slow.seen[0].integer, ==, 1);
+    g_assert_cmpstr(last.text, ==, "2");
+    g_assert_cmpuint(states.timeouts, ==, 0);
+    g_assert_cmpuint(states.ups, ==, 1);
+  }
+}
+
+static void dwell(const QvReply *reply, const GError *error, gpointer user)
+{
+  Slow *slow = user;
+  g_assert_no_error(error);
+  qv_conn_sendl(slow->conn, QV_SEND_ONCE, 0, see, &slow->seen[0], "BLPOP", "nothing", "0.2", NULL);
+  guint wake = g_timeout_add(20, qv_test_wake, NULL);
+  for (gint64 end = g_get_monotonic_time() + (QV_SILENCE_FOUND_MS + 500) * 1000; g_get_monotonic_time() < end; slow->turns_n++)
+    g_main_context_iteration(NULL, TRUE);
+  g_source_remove(wake);
+  g_assert_cmpuint(slow->seen[0].n, ==, 1);
+}
+
+/* There the server is asked for signs of life as anywhere, and the loop sleeps between two events. */
+static void test_long_loop_in_callback(void)
+{
+  g_autoptr(QvTestValkey) v = qv_test_valkey_start(QV_TEST_VALKEY_PLAIN);
+  g_autoptr(QvConn) conn = open_conn(qv_test_valkey_url(v, "admin"));
+  States states = { 0 };
+  Slow slow = { .conn = conn };
+  qv_conn_set_state_func(conn, count_states, &states);
+  qv_conn_sendl(conn, QV_SEND_ONCE, 0, dwell, &slow, "PING", NULL);
+  QV_TEST_WAIT(slow.turns_n > 0);
+  qv_conn_sendl(conn, QV_SEND_ONCE, 0, see, &slow.seen[1], "PING", NULL);
+  QV_TEST_WAIT(slow.seen[1].n == 1);
+  g_assert_cmpint(slow.seen[0].code, ==, -1);
+  g_assert_cmpint(slow.seen[1].code, ==, -1);
+  g_assert_cmpuint(slow.turns_n, <, 5000); /* the timer alone: 475 */
+  g_assert_cmpuint(states.timeouts, ==, 0);
+  g_assert_cmpuint(states.ups, ==, 1);
+}
+
 int main(int argc, char **argv)
 {
   g_test_init(&argc, &argv, NULL);
@@ -326,5 +430,8 @@ int main(int argc, char **argv)
   g_test_add_func("/queue/conn/not-now", test_not_now);
   g_test_add_func("/queue/conn/send-while-moving", test_send_while_moving);
   g_test_add_func("/queue/conn/free-in-callback", test_free_in_callback);
+  g_test_add_func("/queue/conn/slow-callback", test_slow_callback);
+  g_test_add_func("/queue/conn/loop-in-callback", test_loop_in_callback);
+  g_test_add_func("/queue/conn/long-loop-in-callback", test_long_loop_in_callback);
   return g_test_run();
 }

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "fixture.h"
+#include "queue/ask.h"
 
 typedef struct {
   guint n;
@@ -55,6 +56,38 @@ static void test_private_ca(void)
   g_autoptr(QvTestValkey) other = qv_test_valkey_start(QV_TEST_VALKEY_TLS);
   g_assert_cmpint(ping(qv_test_valkey_tls_url(v, "worker"), qv_test_valkey_ca_file(other)).code, ==, QV_ERROR_AUTH);
   g_assert_cmpint(ping(qv_test_valkey_tls_url(v, "worker"), "/nonexistent/ca.pem").code, !=, -1);
+}
+
+typedef struct {
+  QvConn *conn;
+  Seen behind;
+  gboolean asked;
+} Inside;
+
+static void ask_inside(const QvReply *reply, const GError *error, gpointer user)
+{
+  Inside *inside = user;
+  g_autoptr(GError) asked = NULL;
+  g_assert_no_error(error);
+  inside->asked = qv_conn_ask(inside->conn, 0, &asked, "PING", NULL);
+  g_assert_no_error(asked);
+  g_assert_cmpuint(inside->behind.n, ==, 1);
+}
+
+/* A callback that turns the loop itself: both directions go on there. */
+static void test_loop_in_callback(void)
+{
+  g_autoptr(QvTestValkey) v = qv_test_valkey_start(QV_TEST_VALKEY_TLS);
+  g_autoptr(QvAddress) address = fixture_address(qv_test_valkey_tls_url(v, "worker"));
+  g_assert_true(qv_address_set_tls(address, qv_test_valkey_ca_file(v), NULL, NULL, NULL));
+  g_autoptr(QvConn) conn = qv_conn_new(address, NULL);
+  for (int i = 0; i < 3; i++) {
+    Inside inside = { .conn = conn };
+    qv_conn_sendl(conn, QV_SEND_AGAIN, 0, ask_inside, &inside, "PING", NULL);
+    qv_conn_sendl(conn, QV_SEND_AGAIN, 0, see, &inside.behind, "PING", NULL);
+    QV_TEST_WAIT(inside.asked);
+    g_assert_true(inside.behind.is_pong);
+  }
 }
 
 static guint16 tls_port(QvTestValkey *v)
@@ -177,6 +210,7 @@ int main(int argc, char **argv)
     return 0;
   }
   g_test_add_func("/queue/tls/private-ca", test_private_ca);
+  g_test_add_func("/queue/tls/loop-in-callback", test_loop_in_callback);
   g_test_add_func("/queue/tls/wrong-name", test_wrong_name);
   g_test_add_func("/queue/tls/expired", test_expired);
   g_test_add_func("/queue/tls/client-certificate", test_client_certificate);
