@@ -50,11 +50,12 @@ static void take(QvLive *live, GBytes *sealed)
 static void on_chunk(GBytes *bytes, const GError *error, gpointer user)
 {
   QvLive *live = user;
+  /* Under way until the function has returned: it may turn the loop, where nothing asks for this chunk again. */
+  if (error == NULL && bytes != NULL)
+    take(live, bytes);
   live->command = 0;
   if (error != NULL)
     return; /* the next message, or the next subscription, asks again */
-  if (bytes != NULL)
-    take(live, bytes);
   live->next++;
   ask(live);
 }
