@@ -5,11 +5,12 @@ build/bench-egress.json.
 
 What is measured: CONNECTs a second of the proxy's CPU time (all its processes; ours looks every token up in Valkey, reads the
 ClientHello and checks addresses; the others check a list of names), throughput of one and of 64 tunnels as a part of a
-direct connection's, bytes a second of the proxy's CPU time (which other work on the machine disturbs less), resident memory of 1,000 idle tunnels. Everything runs on the loopback of a network namespace that ends
-with the run. Figures of one machine at one moment: nothing asserts them.
+direct connection's, bytes a second of the proxy's CPU time (which other work on the machine disturbs less), resident
+memory of 1,000 idle tunnels. Everything runs on the loopback of a network namespace that ends with the run. Figures of one machine at one moment: nothing asserts them.
 """
 
 import base64
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -60,7 +61,8 @@ def family(pid):
     pids = [pid]
     for one in pids:
         for task in pathlib.Path(f"/proc/{one}/task").glob("*/children"):
-            pids += [int(child) for child in task.read_text().split()]
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                pids += [int(child) for child in task.read_text().split()]
     return pids
 
 
@@ -219,6 +221,7 @@ def main():
     if os.environ.get("QUAVON_TEST_NAMESPACES") != "own":
         os.environ["QUAVON_TEST_NAMESPACES"] = "own"
         os.execvp("unshare", ["unshare", "--net", "--mount", sys.executable, __file__, *sys.argv[1:]])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     work = pathlib.Path(tempfile.mkdtemp(prefix="qv-bench-", dir="/tmp"))
     running = []
@@ -232,8 +235,11 @@ def main():
         valkey, sock_path = start_valkey(work)
         running.append(valkey)
         with open(work / "log", "wb") as log:
-            proxies = [start_ours(work, sock_path, log), start_tinyproxy(work, log), start_squid(work, log)]
+            proxies = []
             try:
+                proxies.append(start_ours(work, sock_path, log))
+                proxies.append(start_tinyproxy(work, log))
+                proxies.append(start_squid(work, log))
                 out = report(measure(proxies, rounds), rounds)
             finally:
                 for proxy in proxies:

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """bench/page.py [BENCH.JSON [ROOT]]: writes the figures of a run between the markers of docs/PERFORMANCE.md, and the charts of
-docs/bench, one a group. Nothing but this file draws them; the same bench.json gives the same bytes."""
+docs/bench, one a group; what is missed gets its cause from causes.py. Nothing but this file draws them; the same bench.json gives the same bytes."""
 import json, pathlib, sys
 from xml.sax.saxutils import escape
 
 import names
+from causes import CAUSES
 from table import number, said
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -58,6 +59,25 @@ def earlier_runs(document):
                    for run, mark in ((json.loads(text), mark) for text, mark in marks.items())]
 
 
+def missed(document):
+    """The figures that miss their goal: each with its cause, as far as that was looked at."""
+    left = [name for name in names.FIGURES if name in document and document[name].get("met") is False]
+    lines = []
+    for which, text in CAUSES:
+        here = [name for name in which.split() if name in left]
+        left = [name for name in left if name not in here]
+        if here:
+            first, *rest = text.strip().split("\n")
+            lines += [f"- {listed(here)}: {first}", *(f"  {line}" for line in rest)]
+    if left:
+        lines.append(f"- No cause is written down of {listed(left)}. Times grow with the load: a run on an idle machine is what judges them.")
+    return ["", "### What is missed, and why", "", *(lines or ["Nothing."])]
+
+
+def listed(which):
+    return ", ".join(f"`{name}`" for name in which)
+
+
 def figures(document):
     about, lines = document["about"], []
     marks, earlier = earlier_runs(document)
@@ -74,6 +94,7 @@ def figures(document):
             lines.append(f"| `{name}` | {number(row['ours'])} {row['unit']} ({low} to {high}) | {number(row['peer'])} | {value} | {goal} | {row['n']} "
                          f"{marks[json.dumps(row['of'])] if 'of' in row else ''}|")
         lines += [f"- `{name}` was not measured: {about['skipped'][name]}" for name in group if name in about["skipped"]]
+    lines += missed(document)
     load = f"load {about['load'][0]} before, {about['load'][1]} after"
     facts = [f"Measured {about['at']}, {ROUNDS[about['rounds']]}, {about['seconds']:.0f} s: {about['cores']} cores, {load}.", *earlier,
              "", "| | |", "| --- | --- |", *(f"| {name} | {text} |" for name, text in about["versions"].items())]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The queue: our worker and bullmq's, doing nothing, on one server in turn."""
-import statistics, subprocess, time
+import contextlib, statistics, subprocess, time
 
-from world import figures, output, program
+from world import figures, group, output, program
 
 ARRIVAL_MS = 2
 
@@ -23,16 +23,17 @@ def drained(world, command, concurrency, jobs, warm=0):
 
 def shared(world, command, count, concurrency, jobs, *pace):
     """COUNT workers stand ready; then jobs come."""
-    children = [subprocess.Popen([str(word) for word in (*command, world.url("bench"), concurrency, 0, 0)], stdin=subprocess.PIPE,
-                                 stdout=subprocess.PIPE, text=True) for _ in range(count)]
-    for child in children:
-        child.stdout.readline()
-    time.sleep(0.2)
-    fill(world, jobs, *pace)
-    while world.cli("eval", "return redis.call('llen', KEYS[1]) + redis.call('llen', KEYS[2])", "2", "bench:sandbox:wait",
-                    "bench:sandbox:active").strip() != "0":
-        time.sleep(0.02)
-    told = [figures(child.communicate()[0]) for child in children]
+    with contextlib.ExitStack() as stack:
+        children = [stack.enter_context(group(*command, world.url("bench"), concurrency, 0, 0, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+                    for _ in range(count)]
+        for child in children:
+            child.stdout.readline()
+        time.sleep(0.2)
+        fill(world, jobs, *pace)
+        while world.cli("eval", "return redis.call('llen', KEYS[1]) + redis.call('llen', KEYS[2])", "2", "bench:sandbox:wait",
+                        "bench:sandbox:active").strip() != "0":
+            time.sleep(0.02)
+        told = [figures(child.communicate()[0]) for child in children]
     if sum(each["jobs"] for each in told) != jobs:
         raise RuntimeError(f"{command[0]}: {sum(each['jobs'] for each in told)} of {jobs} jobs")
     return (sum(each["cpu_s"] for each in told), *(max(each[name] for each in told) for name in ("wall_s", "wait_p99_ms")))

@@ -15,7 +15,7 @@ from world import ROOT, Missing, World
 # What each adds is said here, so that what is skipped is named too.
 MEASURES = {
     "jcs": (blobs.jcs, "jcs_ratio"),
-    "unseal": (blobs.unseal, "unseal_ratio unseal_ratio_tags"),
+    "unseal": (blobs.unseal, "unseal_ratio unseal_ratio_both unseal_ratio_tags"),
     "open_pipe": (blobs.open_pipe, "open_pipe_ratio"),
     "queue": (queues.queue, "queue_cpu_ratio queue_cpu_ratio_16"),
     "scale": (queues.scale, "scale scale_10 scale_100 scale_1000 scale_rate_10 scale_rate_100 scale_rate_1000"),
@@ -30,7 +30,7 @@ MEASURES = {
     "docker_pairs": (jobs.docker_pairs, "docker_job_ms docker_job_marker_ms"),
     "node": (node_peer.node, "node_job_ratio node_job_ratio_docker node_cpu_ratio node_cpu_ratio_bare node_rss_ratio"),
     "memory": (node_peer.memory, "rss_idle_mib pss_job_mib"),
-    "egress": (egress_rows.egress, "egress_connects egress_stream_1 egress_stream_64 egress_idle_kib"),
+    "egress": (egress_rows.egress, "egress_connects egress_stream_1 egress_stream_64 egress_stream_direct egress_idle_kib"),
 }
 
 
@@ -46,7 +46,8 @@ def versions():
     peers = json.loads((ROOT / "bench/node/package.json").read_text())["dependencies"]
     commands = {"runsc": "--version", "docker": "--version", "valkey-server": "--version", "node": "--version", "openssl": "version",
                 "tar": "--version", "gzip": "--version", "squid": "--version"}
-    return {"kernel": platform.release(), **{name: first_line(name, word) for name, word in commands.items()}, **peers}
+    kernel = ".".join(platform.release().split(".")[:2])  # the rest is a build's
+    return {"kernel": kernel, **{name: first_line(name, word) for name, word in commands.items()}, **peers}
 
 
 def measure(world, name, figures, about):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a measurement needs around it: a private Valkey with the shipped ACL file, a runner, folders, peers of npm.
-Everything started here ends with it."""
-import atexit, concurrent.futures, hashlib, os, pathlib, re, secrets, shutil, signal, subprocess, sys, tempfile, threading, time
+Everything started here ends with it, also where SIGTERM or Ctrl-C comes as an exception in the midst of it."""
+import atexit, concurrent.futures, contextlib, hashlib, os, pathlib, re, secrets, shutil, signal, subprocess, sys, tempfile, threading, time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = pathlib.Path(os.environ.get("QUAVON_BUILD_ROOT") or ROOT / "build" / "release")
@@ -14,31 +14,50 @@ class Missing(Exception):
     """A peer or a precondition is not on this machine."""
 
 
+@contextlib.contextmanager
+def group(*argv, **options):
+    """A child in a process group of its own, which ends with the block: a peer is a pipe of several processes."""
+    child = subprocess.Popen([str(a) for a in argv], start_new_session=True, text=True, **options)
+    try:
+        yield child
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGTERM)
+            try:
+                child.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+
+
 def output(*argv, **options):
-    done = subprocess.run([str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
-    if done.returncode != 0:
-        raise RuntimeError(f"{argv[0]} ended with {done.returncode}: {done.stderr.strip()[-800:]}")
-    return done.stdout
+    with group(*argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options) as child:
+        text, said = child.communicate()
+    if child.returncode != 0:
+        raise RuntimeError(f"{argv[0]} ended with {child.returncode}: {said.strip()[-800:]}")
+    return text
 
 
 def measured(*argv):
     """Output, wall seconds, and the most memory of one of its children, in KiB. (ru_maxrss begins with the parent's.)"""
     start, most = time.monotonic(), 0
-    child = subprocess.Popen([str(a) for a in argv], stdout=subprocess.PIPE, text=True)
-    ended = threading.Event()
+    with group(*argv, stdout=subprocess.PIPE) as child:
+        ended = threading.Event()
 
-    def look():
-        nonlocal most
-        while not ended.wait(0.05):
-            for pid in children(child.pid):
-                most = max(most, memory_kib(pid, "VmHWM", "status"))
+        def look():
+            nonlocal most
+            while not ended.wait(0.05):
+                for pid in children(child.pid):
+                    most = max(most, memory_kib(pid, "VmHWM", "status"))
 
-    watcher = threading.Thread(target=look)
-    watcher.start()
-    text, _ = child.communicate()
-    seconds = time.monotonic() - start
-    ended.set()
-    watcher.join()
+        watcher = threading.Thread(target=look)
+        watcher.start()
+        try:
+            text, _ = child.communicate()
+            seconds = time.monotonic() - start
+        finally:
+            ended.set()
+            watcher.join()
     if child.returncode != 0:
         raise RuntimeError(f"{argv[0]} ended with {child.returncode}")
     return text, seconds, most

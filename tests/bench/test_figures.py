@@ -2,19 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """The shape of bench.json: one quick round of what needs no sandbox, its document held against bench/names.py; documents that
 are wrong; the page. Says nothing of speed."""
+import contextlib
 import copy
 import json
+import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.dont_write_bytecode = True
 sys.path += [str(ROOT / "bench"), str(ROOT / "tests/deploy")]
 
+import causes  # noqa: E402
 import names  # noqa: E402
 import page  # noqa: E402
 import run  # noqa: E402
@@ -107,6 +112,23 @@ def test_table_has_every_figure():
         assert f"  {name} " in text, name
 
 
+def test_missed_figures_have_their_cause():
+    document = whole()
+    for name in names.FIGURES:
+        document[name]["met"] = True
+    equal(page.missed(document)[-1], "Nothing.")
+    for name in ("unpack_ratio", "scale"):
+        document[name]["met"] = False
+    unpack, rest = (line for line in page.missed(document) if line.startswith("- "))
+    assert unpack.startswith("- `unpack_ratio`: `tar xzf` is two processes"), unpack
+    assert rest.startswith("- No cause is written down of `scale`."), rest
+
+
+def test_causes_are_of_goals():
+    for name in (name for which, _ in causes.CAUSES for name in which.split()):
+        assert names.FIGURES[name].goal is not None, name
+
+
 def in_folder(check):
     with tempfile.TemporaryDirectory(prefix="qv-test-", dir="/tmp") as folder:
         check(pathlib.Path(folder))
@@ -124,7 +146,7 @@ def test_quick_run_keeps_earlier_figures():
         assert done.returncode == 0, done.stderr
         document = json.loads(output.read_text())
         equal(names.check(document, partial=True), [])
-        equal(set(document), {"about", "jcs_ratio", "unseal_ratio", "unseal_ratio_tags"})
+        equal(set(document), {"about", "jcs_ratio", "unseal_ratio", "unseal_ratio_both", "unseal_ratio_tags"})
         assert names.check(document) != []
         equal(document["jcs_ratio"]["of"], {key: ABOUT[key] for key in ("at", "rounds", "load")})
         assert "of" not in document["unseal_ratio"] and f"of {ABOUT['at']}" in done.stdout
@@ -134,24 +156,93 @@ def test_quick_run_keeps_earlier_figures():
     in_folder(check)
 
 
+# A run whose peer of snapshots does not end by itself: it tells its own process and the one at the pipe's head, and waits. What is in
+# front of it is left out, and nothing is looked for at npm.
+ENDLESS = """
+import pathlib, sys
+import blobs, run, world
+told, blobs.tree = sys.argv.pop(1), lambda world: world.dir
+blobs.pipe = lambda folder: ("bash", "-c", f"cd {folder}; (echo $$ $BASHPID >{told}.new; mv {told}.new {told}; exec sleep 3600) | cat")
+blobs.output = lambda *argv, **options: "wall_ms 1" if argv[0] == world.program("pack") else world.output(*argv, **options)
+world.World.node = lambda self: pathlib.Path("/")
+sys.exit(run.main())
+"""
+
+
+def awaited(path):
+    for _ in range(2400):
+        if path.exists():
+            return path.read_text().split()
+        time.sleep(0.05)
+    raise AssertionError(f"waited in vain for {path}")
+
+
+def servers_of(pid):
+    """A run's Valkey, and its folder, which stands in the server's title; some other child may go while this looks."""
+    found = {}
+    for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            title = pathlib.Path(f"/proc/{child}/cmdline").read_text()
+            if title.startswith("valkey-server"):
+                found[child] = re.search(r"/tmp/qv-bench\.[^/ ]+", title).group(0)
+    return found
+
+
+def gone(pid):
+    """A process without a parent may stay a zombie, where nothing takes those."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def ended_run(argv, name, number, ready, status):
+    """What runs in the midst of it, and its folder, are gone when it is."""
+    with tempfile.TemporaryDirectory(prefix="qv-test-", dir="/tmp") as folder:
+        told = pathlib.Path(folder) / "told"
+        # A shell's background job ignores SIGINT, and so would all that it starts.
+        child = subprocess.Popen([sys.executable, "-B", *(told if word is None else word for word in argv), "--output", f"{folder}/bench.json", name],
+                                 cwd=ROOT / "bench", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+        pids = []
+        try:
+            assert f"] {name}" in child.stderr.readline()
+            pids = awaited(told) if ready else []
+            servers = servers_of(child.pid)
+            pids += servers
+            child.send_signal(number)
+            child.wait(120)
+        finally:
+            if child.poll() is None:  # it hangs, and so does what it started
+                for pid in map(int, (child.pid, *pids)):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                child.wait()
+            child.stderr.close()
+        equal(child.returncode, status)
+        equal(len(servers), 1)
+        for world in servers.values():
+            assert not pathlib.Path(world).exists(), world
+            assert world not in pathlib.Path("/proc/mounts").read_text(), world
+        for _ in range(600):
+            if all(map(gone, pids)):
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"{name}: {pids} go on")
+
+
 def test_ended_run_leaves_nothing():
     if shutil.which("valkey-server") is None or shutil.which("openssl") is None:
         raise tap.Skip("valkey-server and openssl are needed")
+    ended_run([ROOT / "bench/run.py"], "unseal", signal.SIGTERM, False, 143)
 
-    def check(folder):
-        # The name of its folder is in its server's title.
-        child = subprocess.Popen([sys.executable, "-B", ROOT / "bench/run.py", "--output", folder / "bench.json", "unseal"],
-                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        assert "unseal" in child.stderr.readline()
-        started = pathlib.Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
-        worlds = {world for pid in started for world in re.findall(r"/tmp/qv-bench\.[^/ ]+", pathlib.Path(f"/proc/{pid}/cmdline").read_text())}
-        child.terminate()
-        child.stderr.read()
-        equal(child.wait(120), 143)
-        equal(len(worlds), 1)
-        for world in worlds:
-            assert not pathlib.Path(world).exists(), world
-    in_folder(check)
+
+def test_run_ended_beside_a_peer_leaves_nothing():
+    if shutil.which("valkey-server") is None or os.geteuid() != 0:
+        raise tap.Skip("valkey-server and root are needed")
+    for name in ("snapshot", "growth"):
+        ended_run(["-c", ENDLESS, None], name, signal.SIGTERM, True, 143)
+    ended_run(["-c", ENDLESS, None], "snapshot", signal.SIGINT, True, -signal.SIGINT)
 
 
 def test_page_and_charts_come_from_the_document_alone():
