@@ -40,12 +40,17 @@ for name in $names; do
     minimal=build/fuzz-minimal/$name
     rm -rf "$minimal"
     mkdir -p "$minimal"
-    # What is there already counts first; edges alone, not how often: else there are hundreds.
-    for known in "${folders[@]:1}"; do find "$known" -maxdepth 1 -type f -exec cp -t "$minimal" {} +; done
-    ls "$minimal" >"build/fuzz-$name.known"
+    # What is there already counts first, each file of each folder; edges alone, not how often: else there are hundreds.
+    n=0
+    for known in "${folders[@]:1}"; do
+      while read -r -d '' file; do
+        n=$((n + 1))
+        cp "$file" "$minimal/known-$n"
+      done < <(find "$known" -maxdepth 1 -type f -print0)
+    done
     "build/fuzz/tests/fuzz/fuzz_$name" -set_cover_merge=1 -use_counters=0 -rss_limit_mb=2048 -max_len=4096 "$minimal" "$found" \
       >"build/fuzz-$name.log" 2>&1 || { failed=1; tail -n 20 "build/fuzz-$name.log"; }
-    while read -r known; do rm -f "$minimal/$known"; done <"build/fuzz-$name.known"
+    rm -f "$minimal"/known-*
     echo "$name: $(find "$found" -type f | wc -l) inputs, $(find "$minimal" -type f | wc -l) reach something new"
     continue
   fi
