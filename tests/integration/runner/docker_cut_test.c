@@ -138,6 +138,14 @@ static guint far_come_n(Far *far)
   return n;
 }
 
+static gboolean heard(Arrival *arrival)
+{
+  g_mutex_lock(&arrival->mutex);
+  gboolean so = arrival->spoken || arrival->ended_ms != 0;
+  g_mutex_unlock(&arrival->mutex);
+  return so;
+}
+
 /* Waits for the connection I, and for its ClientHello. */
 static Arrival *far_await(Far *far, guint i)
 {
@@ -145,13 +153,7 @@ static Arrival *far_await(Far *far, guint i)
   g_mutex_lock(&far->mutex);
   Arrival *arrival = g_ptr_array_index(far->come, i);
   g_mutex_unlock(&far->mutex);
-  gboolean spoken = FALSE;
-  while (!spoken) {
-    g_mutex_lock(&arrival->mutex);
-    spoken = arrival->spoken || arrival->ended_ms != 0;
-    g_mutex_unlock(&arrival->mutex);
-    g_usleep(1000);
-  }
+  AWAIT(heard(arrival));
   return arrival;
 }
 
@@ -207,10 +209,10 @@ static int tunnel_beside(void)
   return fd;
 }
 
-/* The job's tunnel is there, and one beside it; then setup ends. Returns when both have ended. */
-static void end_setup(const char *how)
+/* The job's tunnel is there, the first behind the BEFORE that had come when it was added, and one beside it; then setup ends. Returns
+ * when both have ended. */
+static void end_setup(const char *how, guint before)
 {
-  guint before = far_come_n(far);
   Arrival *job = far_await(far, before);
   QV_AUTOFD int fd = tunnel_beside();
   Arrival *beside = far_await(far, before + 1);
@@ -226,8 +228,9 @@ static void end_setup(const char *how)
 static void test_background(void)
 {
   char sha256[65];
+  guint before = far_come_n(far);
   g_autoptr(QvJob) job = holding_job(sha256);
-  end_setup("the engine answers");
+  end_setup("the engine answers", before);
   guint come = far_come_n(far);
   engine_way_inside(way, "for i in $(seq 1800); do test -n \"$(docker network inspect --format '{{range .Containers}}{{.Name}} {{end}}' "
                          "quavon-egress)\" || exit 0; sleep 0.1; done; exit 1");
@@ -245,8 +248,9 @@ static void test_silent_engine(void)
 {
   char sha256[65];
   qv_test_proxy_freeze_at(engine, "/networks/quavon-egress/disconnect");
+  guint before = far_come_n(far);
   g_autoptr(QvJob) job = holding_job(sha256);
-  end_setup("the engine is silent");
+  end_setup("the engine is silent", before);
   guint come = far_come_n(far);
   AWAIT(qv_test_proxy_frozen(engine));
   /* On the network as before; then what runs is ended, which takes no engine. */
