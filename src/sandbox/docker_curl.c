@@ -18,21 +18,33 @@ static const struct {
 #undef X
 };
 
-static gboolean load(QvCurl *curl, GError **error)
+/* All of it, or *WHY. */
+static gboolean load_one(const char *name, QvCurl *curl, GString *why)
 {
-  void *library = NULL;
-  for (gsize i = 0; i < G_N_ELEMENTS(names) && library == NULL; i++)
-    library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+  void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
   for (gsize i = 0; i < G_N_ELEMENTS(calls) && library != NULL; i++) {
     gpointer call = dlsym(library, calls[i].name);
     if (call == NULL)
       library = NULL;
     G_STRUCT_MEMBER(gpointer, curl, calls[i].offset) = call;
   }
-  if (library != NULL)
-    return TRUE;
-  g_set_error(error, QV_ERROR, QV_ERROR_SYSTEM, "docker: libcurl cannot be loaded (%s); install it (apt-get install libcurl4)",
-              dlerror());
+  if (library == NULL)
+    g_string_append_printf(why, "%s%s", why->len > 0 ? "; " : "", dlerror());
+  return library != NULL;
+}
+
+gboolean qv_curl_load_named(const char *const *list, gsize list_n, QvCurl *curl, GError **error)
+{
+  QvCurl one;
+  g_autoptr(GString) why = g_string_new(NULL);
+  for (gsize i = 0; i < list_n; i++) {
+    if (load_one(list[i], &one, why)) {
+      *curl = one;
+      return TRUE;
+    }
+  }
+  g_set_error(error, QV_ERROR, QV_ERROR_POLICY, "docker: libcurl cannot be loaded (%s); install it (apt-get install libcurl4)",
+              why->str);
   return FALSE;
 }
 
@@ -42,7 +54,7 @@ const QvCurl *qv_curl_load(GError **error)
   static QvCurl curl;
   static gboolean loaded;
   g_autoptr(GMutexLocker) held G_GNUC_UNUSED = g_mutex_locker_new(&lock);
-  if (!loaded && load(&curl, error)) {
+  if (!loaded && qv_curl_load_named(names, G_N_ELEMENTS(names), &curl, error)) {
     curl.global_init(CURL_GLOBAL_NOTHING);
     loaded = TRUE;
   }

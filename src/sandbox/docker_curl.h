@@ -18,5 +18,8 @@ typedef struct {
 #undef X
 } QvCurl;
 
-/* The same table each time; it stays. NULL: QV_ERROR_SYSTEM, with the remedy. */
+/* The same table each time; it stays. NULL: QV_ERROR_POLICY, with the remedy: to try again mends nothing. */
 const QvCurl *qv_curl_load(GError **error);
+
+/* From the first of these libraries that has all the calls: for it and for tests. CURL is untouched on failure. */
+gboolean qv_curl_load_named(const char *const *list, gsize list_n, QvCurl *curl, GError **error);

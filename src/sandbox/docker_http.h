@@ -44,7 +44,7 @@ void qv_engine_set_api(QvEngine *engine, const char *version);
 const char *qv_engine_api(const QvEngine *engine); /* "" when none was set */
 
 /* Blocks until the answer, at most the deadline. FALSE: no answer came; QV_ERROR_GONE (no engine, lost), QV_ERROR_TIMEOUT,
- * QV_ERROR_SYSTEM (no libcurl), QV_ERROR_AUTH (the socket is not ours to use: names its group), QV_ERROR_LIMIT. Any status is an answer. */
+ * QV_ERROR_POLICY (no libcurl), QV_ERROR_AUTH (the socket is not ours to use: names its group), QV_ERROR_LIMIT. Any status is an answer. */
 gboolean qv_engine_call(QvEngine *engine, const QvEngineRequest *request, QvEngineAnswer *answer, GError **error);
 /* The same, and a status that is not WANTED (200 also stands for 201 and 204) is an error with the engine's words:
  * 404 QV_ERROR_NOT_FOUND, else QV_ERROR_PEER. ANSWER may be NULL. */
