@@ -163,6 +163,8 @@ int qv_check_sweep_main(const QvConfig *config)
     fprintf(stderr, "quavon-sandbox-runner: %s\n", error->message);
     return QV_EXIT_FAILED;
   }
-  printf("removed %u sandboxes; %u are in use\n", report.removed, report.busy);
+  printf("removed %u sandboxes; %u are in use; %u may come\n", report.removed, report.busy, report.later);
+  if (report.later > 0)
+    printf("starts were cut off, and the engine may go on with them: sweep again in half a minute\n");
   return 0;
 }

@@ -66,7 +66,8 @@ typedef void (*QvSandboxFunc)(QvSandbox *sandbox, QvSandboxEvent event, gpointer
 /* What a sweep did, counted in sandboxes. */
 typedef struct {
   guint removed;
-  guint busy;   /* still owned by a living process: left alone; or more of it may come: looked at again */
+  guint busy;   /* still owned by a living process: left alone */
+  guint later;  /* nothing of it is there, and more may come: half a minute on a sweep can tell */
   guint failed; /* something remains; the error names the first */
 } QvSweepReport;
 

@@ -67,7 +67,9 @@ QvDockerMark qv_docker_mark_read(const QvDockerBackend *docker, const char *sand
   if (stat(cut, &st) != 0)
     return QV_DOCKER_MARK_NONE;
   gint64 age_s = qv_clock_unix_ms() / 1000 - (gint64)st.st_mtime;
-  return age_s >= 0 && age_s < CUT_S ? QV_DOCKER_MARK_CUT : QV_DOCKER_MARK_NONE;
+  if (age_s < 0) /* The clock was set back: nobody knows how old it is. */
+    put(docker, sandbox_id, "cut", NULL);
+  return age_s < CUT_S ? QV_DOCKER_MARK_CUT : QV_DOCKER_MARK_NONE;
 }
 
 gboolean qv_docker_made_it(QvDockerBackend *docker, const char *container)

@@ -122,6 +122,7 @@ void qv_docker_mark_answered(const QvDockerBackend *docker, const char *sandbox_
 gboolean qv_docker_mark_cut(const QvDockerBackend *docker, const char *sandbox_id, GError **error);
 /* Is the engine that answers now the one that made CONTAINER, which it has removed? FALSE where that is not known. */
 gboolean qv_docker_made_it(QvDockerBackend *docker, const char *container);
+/* A mark from the future counts from now on. */
 QvDockerMark qv_docker_mark_read(const QvDockerBackend *docker, const char *sandbox_id);
 
 /* --- docker_host.c: this host's processes and control groups; of no use in another pid namespace --- */

@@ -130,7 +130,7 @@ static gboolean close_folder(QvDockerBackend *docker, const char *id, QvDockerMa
   gboolean later = cut || mark == QV_DOCKER_MARK_CUT;
   if (later ? cut && !qv_docker_mark_cut(docker, id, error) : !qv_run_folder_remove(docker->runs_dir, id, error))
     return FALSE;
-  *(later ? &report->busy : &report->removed) += 1;
+  *(later ? &report->later : &report->removed) += 1;
   return TRUE;
 }
 

@@ -294,7 +294,7 @@ void assert_no_leftovers(QvBackend *backend)
     g_error("left behind: %s", lines[0]);
 }
 
-void sweep_ok(QvBackend *backend, const char *id, guint removed, guint busy)
+void sweep_says(QvBackend *backend, const char *id, guint removed, guint busy, guint later)
 {
   g_autoptr(GError) error = NULL;
   QvSweepReport report;
@@ -303,7 +303,13 @@ void sweep_ok(QvBackend *backend, const char *id, guint removed, guint busy)
   g_assert_true(ok);
   g_assert_cmpuint(report.removed, ==, removed);
   g_assert_cmpuint(report.busy, ==, busy);
+  g_assert_cmpuint(report.later, ==, later);
   g_assert_cmpuint(report.failed, ==, 0);
+}
+
+void sweep_ok(QvBackend *backend, const char *id, guint removed, guint busy)
+{
+  sweep_says(backend, id, removed, busy, 0);
 }
 
 pid_t leftover_process(QvBackend *backend, const char *id, const char *comm)

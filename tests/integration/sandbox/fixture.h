@@ -74,5 +74,7 @@ guint leftovers_with(QvBackend *backend, const char *text);
 void assert_no_leftovers(QvBackend *backend);
 /* Sweeps (ID NULL: all), which must remove that many, find that many that live, and fail with none. */
 void sweep_ok(QvBackend *backend, const char *id, guint removed, guint busy);
+/* The same, and that many of which more may come; of sweep_ok none may. */
+void sweep_says(QvBackend *backend, const char *id, guint removed, guint busy, guint later);
 /* The process id of a leftover "process <pid> (COMM) …" of ID, 0 when there is none. */
 pid_t leftover_process(QvBackend *backend, const char *id, const char *comm);

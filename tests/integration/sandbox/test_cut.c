@@ -2,7 +2,9 @@
 /* Starts that are cut off before the engine has answered: containerd stands still, so that the engine does not come to their end. */
 #include <signal.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include <utime.h>
 
@@ -20,8 +22,15 @@ static void sweep_cut(Fixture *f, const char *id)
 {
   g_autofree char *mark = run_file(f, id, "cut");
   g_assert_cmpuint(leftovers_with(f->backend, "run folder "), ==, 1);
-  sweep_ok(f->backend, NULL, 0, 1);
+  sweep_says(f->backend, NULL, 0, 0, 1);
   g_assert_cmpuint(leftovers_with(f->backend, "container "), ==, 0);
+  /* The clock is set back: from then on it is new. */
+  struct stat st;
+  time_t ahead = time(NULL) + 3600;
+  g_assert_cmpint(utime(mark, &(struct utimbuf){.actime = ahead, .modtime = ahead}), ==, 0);
+  sweep_says(f->backend, NULL, 0, 0, 1);
+  g_assert_cmpint(stat(mark, &st), ==, 0);
+  g_assert_cmpint(st.st_mtime, <, ahead);
   g_assert_cmpint(utime(mark, &(struct utimbuf){.actime = 1000, .modtime = 1000}), ==, 0);
   sweep_ok(f->backend, NULL, 1, 0);
   assert_no_leftovers(f->backend);
@@ -139,7 +148,7 @@ static void test_owner_killed(Fixture *f, gconstpointer data)
     if (engine_dies)
       qv_test_dockerd_restart(backend_dockerd());
     g_assert_cmpuint(leftovers_with(f->backend, id), >, 0);
-    sweep_ok(f->backend, id, engine_dies ? 0 : 1, engine_dies ? 1 : 0);
+    sweep_says(f->backend, id, engine_dies ? 0 : 1, 0, engine_dies ? 1 : 0);
     if (engine_dies)
       sweep_cut(f, id);
     assert_no_leftovers(f->backend);
