@@ -22,7 +22,9 @@
 #include "cli/programs.h"
 #include "cli/verb.h"
 
-enum { START_MS = 90000, STOP_MS = 90000, SWEEP_TRIES = 200, POLL_MS = 50, SAID_BYTES_MAX = 8192, UNLOCKED_AGE_S = 600 };
+enum { START_MS = 90000, STOP_MS = 150000, SWEEP_TRIES = 200, POLL_MS = 50, SAID_BYTES_MAX = 8192, UNLOCKED_AGE_S = 600 };
+/* What an engine may still start (sandbox/docker_mark.c) has come by then. */
+enum { LATER_MS = 45000, LATER_POLL_MS = 500 };
 
 static const char *const parents[] = { "/run", "/tmp" };
 static const char folder_prefix[] = "quavon-";
@@ -46,28 +48,42 @@ static gboolean has_entries(const char *folder, const char *name)
   return dir != NULL && g_dir_read_name(dir) != NULL;
 }
 
-/* The runner's own sweep knows what it makes. Its parts may still be dying: again until it says that nothing is left. */
+gboolean qv_keeper_has_sandboxes(const char *folder)
+{
+  return has_entries(folder, "runs");
+}
+
+/* The runner's own sweep knows what it makes. Its parts may still be dying, or be born: again until it says that nothing is left. */
 static gboolean sweep_sandboxes(const char *folder, GError **error)
 {
   /* The backend's first act for a sandbox is its folder in `runs`, the last one to remove it: without any there is
    * nothing but an empty control group to sweep, and no need for a runsc that may be what is missing. */
-  gboolean needed = has_entries(folder, "runs") || has_entries(folder, "runsc");
+  gboolean needed = qv_keeper_has_sandboxes(folder) || has_entries(folder, "runsc");
   g_autofree char *program = qv_program_find("runner", "quavon-sandbox-runner", needed ? error : NULL);
   if (program == NULL)
     return !needed;
   g_auto(GStrv) environment = qv_keeper_environment(folder, FALSE);
   const char *argv[] = { program, "--sweep", NULL };
-  for (int i = 0; i < SWEEP_TRIES; i++, g_usleep(POLL_MS * 1000)) {
+  gint64 later_until_ms = 0; /* 0: not told yet */
+  for (int tries = 0; tries < SWEEP_TRIES; g_usleep(POLL_MS * 1000)) {
     int status = 0;
     g_autofree char *output = NULL, *complaint = NULL;
     g_clear_error(error);
     if (!g_spawn_sync("/", (char **)argv, environment, 0, NULL, NULL, &output, &complaint, &status, error))
       return FALSE;
-    /* "removed N sandboxes; N are in use": by a job process that has not yet seen that its supervisor ended. */
-    if (!needed || (g_spawn_check_wait_status(status, NULL) && strstr(output, "; 0 are in use") != NULL))
+    /* "removed N sandboxes; N are in use; N may come": in use by a job process that has not yet seen that its supervisor ended;
+     * they may come where a start was cut off, and only time tells. */
+    gboolean unused = g_spawn_check_wait_status(status, NULL) && strstr(output, "; 0 are in use; ") != NULL;
+    if (!needed || (unused && strstr(output, "; 0 may come") != NULL))
       return TRUE;
     g_set_error(error, QV_ERROR, QV_ERROR_SYSTEM, "sandboxes of %s could not be removed: %s%s", folder,
                 g_strchomp(output), g_strchomp(complaint));
+    if (unused && later_until_ms == 0)
+      later_until_ms = qv_clock_mono_ms() + LATER_MS;
+    if (unused && qv_clock_mono_ms() < later_until_ms)
+      g_usleep(LATER_POLL_MS * 1000);
+    else
+      tries++;
   }
   return FALSE;
 }

@@ -240,7 +240,7 @@ int qv_verb_keeper(int argc, char **argv)
     say(QV_KEEPER_FAILED "%s\n", error->message);
   /* The runner before the server: it hands back what it holds. */
   gint64 patience_ms = keeper.valkey != 0 ? RUNNER_STOP_MS : RUNNER_ALONE_MS;
-  gboolean clean = end_child(&keeper.runner, patience_ms) && !keeper.runner_unclean;
+  gboolean clean = end_child(&keeper.runner, patience_ms) && !keeper.runner_unclean && !qv_keeper_has_sandboxes(keeper.folder);
   end_child(&keeper.egress, EGRESS_STOP_MS);
   end_child(&keeper.valkey, VALKEY_STOP_MS);
   g_clear_error(&error);

@@ -39,6 +39,9 @@ enum { QV_KEEPER_CONTROL_FD = 3, QV_KEEPER_LOCK_FD = 4 };
 #define QV_KEEPER_WITH_EGRESS "egress"
 #define QV_KEEPER_STATE "state"
 
+/* The runner of this folder ended, and not all of its sandboxes with it: a start that was cut off, for one. */
+gboolean qv_keeper_has_sandboxes(const char *folder);
+
 /* Removes what is left in a folder whose owners have ended: sandboxes (by the runner's own sweep), then the folder. */
 gboolean qv_keeper_clean(const char *folder, GError **error);
 

@@ -333,6 +333,28 @@ static gboolean see_part(int pid, gpointer data)
   return FALSE;
 }
 
+void run_await_runner(Run *run)
+{
+  for (gint64 until = g_get_monotonic_time() + RUN_DEADLINE_MS * 1000; run->runner == 0; g_usleep(POLL_US)) {
+    g_assert_cmpint(g_get_monotonic_time(), <, until);
+    each_pid(see_part, run);
+  }
+}
+
+static gboolean kill_child(int pid, gpointer parent)
+{
+  if (parent_of(pid) == GPOINTER_TO_INT(parent))
+    kill(pid, SIGKILL);
+  return FALSE;
+}
+
+void run_kill_runner(const Run *run)
+{
+  g_assert_cmpint(kill(run->runner, SIGSTOP), ==, 0); /* it must not see their end */
+  each_pid(kill_child, GINT_TO_POINTER(run->runner));
+  g_assert_cmpint(kill(run->runner, SIGKILL), ==, 0);
+}
+
 void run_await_step(Run *run)
 {
   for (gint64 until = g_get_monotonic_time() + RUN_DEADLINE_MS * 1000; g_get_monotonic_time() < until;

@@ -64,6 +64,12 @@ char *run_foreign_image(const Run *run);
 /* Waits until its standard error has these words. */
 void run_await_words(const Run *run, const char *words);
 
+/* Waits until it has a runner, and finds folder and processes. */
+void run_await_runner(Run *run);
+
+/* kill -9 of the runner and of every process that it started. */
+void run_kill_runner(const Run *run);
+
 /* Waits until its command runs in the sandbox, and finds folder and processes. */
 void run_await_step(Run *run);
 

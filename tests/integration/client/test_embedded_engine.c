@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `quavon run` on a private engine that dies while it starts a container: what may still come of that is the keeper's,
+ * which ends when nothing can come any more, and takes it along. However it ends, there is nothing left. */
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+#include <utime.h>
+
+#include "../../unit/client/tree.h"
+#include "embedded_run.h"
+#include "support/dockerd.h"
+#include "support/tiny.h"
+
+enum { POLL_US = 2000, HOLD_US = 300000 };
+
+typedef struct {
+  QvTestDockerd *engine;
+  Run *run;
+  char *digest;
+  char *mark; /* runs/<sandbox>/cut */
+  GHashTable *seen; /* run folders */
+} Fixture;
+
+#define AWAIT(condition) \
+  for (gint64 await_until = g_get_monotonic_time() + RUN_DEADLINE_MS * 1000; !(condition); g_usleep(POLL_US)) \
+  g_assert_cmpint(g_get_monotonic_time(), <, await_until)
+
+static void set_up(Fixture *f, gconstpointer data)
+{
+  f->engine = qv_test_dockerd_start(QV_TEST_DOCKERD_USUAL);
+  f->run = run_new();
+  f->seen = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
+  g_autofree char *lock = tree_path(f->run->dir, "tiny.lock.json");
+  f->digest = qv_test_tiny_image(f->engine, "base", lock);
+  run_setenv(f->run, "QUAVON_SANDBOX_IMAGES_FILE", lock);
+  run_setenv(f->run, "QUAVON_SANDBOX_DOCKER_SOCKET", qv_test_dockerd_socket(f->engine));
+  run_setenv(f->run, "QUAVON_SANDBOX_BACKEND", "docker-runsc");
+  run_setenv(f->run, "QUAVON_ENV", "production");
+}
+
+static char *containers(Fixture *f)
+{
+  int status;
+  char *text = qv_test_dockerd_call(f->engine, "GET", "/containers/json?all=1", NULL, &status);
+  g_assert_cmpint(status, ==, 200);
+  return g_strstrip(text);
+}
+
+static void tear_down(Fixture *f, gconstpointer data)
+{
+  run_expect_nothing_left(f->run);
+  g_autofree char *left = containers(f);
+  g_assert_cmpstr(left, ==, "[]");
+  run_free(f->run);
+  qv_test_dockerd_free(f->engine);
+  g_free(f->digest);
+  g_free(f->mark);
+  g_hash_table_unref(f->seen);
+}
+
+static gboolean is_logged(Fixture *f, const char *words)
+{
+  g_autofree char *path = g_build_filename(f->run->folder, "runner.log", NULL), *text = NULL;
+  return g_file_get_contents(path, &text, NULL, NULL) && strstr(text, words) != NULL;
+}
+
+/* Calls WITH for each run folder until that is TRUE. */
+static gboolean any_folder(Fixture *f, gboolean (*with)(Fixture *f, const char *runs, const char *name))
+{
+  g_autofree char *runs = g_build_filename(f->run->folder, "state", "runs", NULL);
+  g_autoptr(GDir) dir = g_dir_open(runs, 0, NULL);
+  for (const char *name; dir != NULL && (name = g_dir_read_name(dir)) != NULL;)
+    if (with(f, runs, name))
+      return TRUE;
+  return FALSE;
+}
+
+static gboolean is_new(Fixture *f, const char *runs, const char *name)
+{
+  return g_hash_table_add(f->seen, g_strdup(name));
+}
+
+static gboolean is_starting(Fixture *f, const char *runs, const char *name)
+{
+  g_autofree char *starting = g_build_filename(runs, name, "starting", NULL);
+  if (access(starting, F_OK) != 0)
+    return FALSE;
+  f->run->sandbox_id = g_strdup(name);
+  f->mark = g_build_filename(runs, name, "cut", NULL);
+  return TRUE;
+}
+
+/* Once the runner's log has these words, containerd is stopped behind the next run folder, which is made just before the container: the
+ * engine waits for it with the start, whose ever that is, of the trial, of the smoke test, or of the job. One that was through before is
+ * let go, and the next one is waited for. */
+static pid_t hold_start(Fixture *f, const char *words)
+{
+  pid_t containerd = qv_test_dockerd_containerd(f->engine);
+  run_start(f->run, WORDS("--", "true"));
+  run_await_runner(f->run);
+  AWAIT(is_logged(f, words));
+  for (;;) {
+    AWAIT(any_folder(f, is_new));
+    g_assert_cmpint(kill(containerd, SIGSTOP), ==, 0);
+    g_usleep(HOLD_US);
+    if (any_folder(f, is_starting))
+      return containerd;
+    g_assert_cmpint(kill(containerd, SIGCONT), ==, 0);
+  }
+}
+
+static void another_engine(Fixture *f, pid_t containerd)
+{
+  g_assert_cmpint(kill(containerd, SIGCONT), ==, 0);
+  qv_test_dockerd_restart(f->engine);
+}
+
+static void expect_end(Fixture *f)
+{
+  int status = run_wait(f->run);
+  g_autofree char *err = run_stderr(f->run);
+  if (status != 125 || strstr(err, "could not be removed") != NULL)
+    g_error("ended with %d, said:\n%s", status, err);
+}
+
+/* Engine, runner, and whoever waited for the start: the sweep of a keeper whose runner was killed waits until the mark has aged. */
+static void test_killed(Fixture *f, gconstpointer data)
+{
+  pid_t containerd = hold_start(f, "");
+  qv_test_dockerd_kill(f->engine);
+  run_kill_runner(f->run);
+  another_engine(f, containerd);
+  AWAIT(access(f->mark, F_OK) == 0);
+  expect_end(f);
+}
+
+/* One of the sandbox that was cut off, as it may come behind the removal. */
+static char *plant(Fixture *f, const char *labels)
+{
+  g_autofree char *body = g_strdup_printf("{\"Image\":\"%s\",\"Labels\":%s,\"Entrypoint\":[\"/opt/quavon/entry\"],"
+                                          "\"HostConfig\":{\"NetworkMode\":\"none\",\"Runtime\":\"runc\"}}", f->digest, labels);
+  int status;
+  g_autofree char *answer = qv_test_dockerd_call(f->engine, "POST", "/containers/create", body, &status);
+  g_assert_cmpint(status, ==, 201);
+  const char *at = strstr(answer, "\"Id\":\"");
+  g_assert_nonnull(at);
+  return g_strndup(at + strlen("\"Id\":\""), 64);
+}
+
+static char *labels_now(Fixture *f)
+{
+  g_autofree char *text = containers(f);
+  const char *at = strstr(text, "\"Labels\":{");
+  g_assert_nonnull(at);
+  at += strlen("\"Labels\":");
+  return g_strndup(at, (gsize)(strchr(at, '}') + 1 - at));
+}
+
+static gboolean is_there(Fixture *f, const char *container)
+{
+  g_autofree char *text = containers(f);
+  return strstr(text, container) != NULL;
+}
+
+/* The engine alone: the smoke test fails, or the job, and the runner ends in peace, but what was cut off keeps its folder, which is swept. The mark
+ * is kept young, so that it is not over too soon, and then made old. */
+static void test_clean(Fixture *f, gconstpointer data)
+{
+  pid_t containerd = hold_start(f, "smoke test starts");
+  g_autofree char *labels = labels_now(f);
+  qv_test_dockerd_kill(f->engine);
+  another_engine(f, containerd);
+  AWAIT(access(f->mark, F_OK) == 0);
+  AWAIT((utime(f->mark, NULL), kill(f->run->runner, 0) != 0));
+  g_autofree char *late = plant(f, labels);
+  AWAIT((utime(f->mark, NULL), !is_there(f, late)));
+  g_assert_cmpint(utime(f->mark, &(struct utimbuf){.actime = 1000, .modtime = 1000}), ==, 0);
+  expect_end(f);
+}
+
+int main(int argc, char **argv)
+{
+  const char *missing = qv_test_dockerd_missing();
+  g_test_init(&argc, &argv, NULL);
+  if (missing != NULL || geteuid() != 0) {
+    g_print("1..0 # SKIP %s\n", missing != NULL ? missing : "sandboxes need root");
+    return 0;
+  }
+  g_test_add("/embedded-engine/killed", Fixture, NULL, set_up, test_killed, tear_down);
+  g_test_add("/embedded-engine/clean", Fixture, NULL, set_up, test_clean, tear_down);
+  return g_test_run();
+}
