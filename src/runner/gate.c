@@ -32,7 +32,7 @@ struct QvGate {
   guint again;   /* timer of the next sweep */
   gboolean sweeping;
   gboolean has_engine; /* its containers outlive us and it: swept every minute, and when it comes back */
-  gboolean unfit;      /* it answers, and is not any more what the backend needs */
+  gboolean unfit;      /* when it answered last it was not any more what the backend needs */
   gboolean watching;   /* a process waits for its loss */
   gint64 watched_at;   /* since when, monotonic us */
   guint64 mark;  /* what the running sweep can speak for */
@@ -121,11 +121,12 @@ static void judge_engine(QvGate *gate, int status)
   if (!gate->has_engine)
     return;
   if (status != QV_SWEEP_CLEAN && status != QV_SWEEP_LEFT) {
-    gate->unfit = gate->unfit || status == QV_EXIT_CONFIG;
+    gboolean refused = status == QV_EXIT_CONFIG;
+    gate->unfit |= refused; /* away, it is no other */
     if (!qv_problems_any(gate->problems, QV_PROBLEM_ENGINE))
       qv_log(QV_LOG_ERROR, "problem: the engine cannot be used; no jobs are fetched until it can", NULL);
     qv_problems_set(gate->problems, QV_PROBLEM_ENGINE, ENGINE_ID,
-                    gate->unfit ? "the engine is not what the backend needs" : "the engine cannot be used");
+                    refused ? "the engine is not what the backend needs" : "the engine does not answer, or not to us");
     return;
   }
   gate->unfit = FALSE;

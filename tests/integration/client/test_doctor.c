@@ -269,8 +269,8 @@ static json_t *engine_offline(QvTestDockerd *engine, json_t **root)
   return json_object_get(json_object_get(json_object_get(*root, "Runtimes"), "runsc-offline"), "runtimeArgs");
 }
 
-/* As `runsc install` does it; then the engine has it, and whoever runs the runner reloads it. */
-static void register_platform(Fixture *f, QvTestDockerd *engine, const char *flag)
+/* As `runsc install` does it. */
+static void write_platform(QvTestDockerd *engine, const char *flag)
 {
   g_autofree char *path = g_build_filename(qv_test_dockerd_dir(engine), "daemon.json", NULL);
   json_t *settings = json_load_file(path, 0, NULL);
@@ -278,6 +278,12 @@ static void register_platform(Fixture *f, QvTestDockerd *engine, const char *fla
   g_assert_cmpint(json_array_set_new(arguments, 0, json_string(flag)), ==, 0);
   g_assert_cmpint(json_dump_file(settings, path, 0), ==, 0);
   json_decref(settings);
+}
+
+/* The engine has it, and whoever runs the runner reloads it. */
+static void register_platform(Fixture *f, QvTestDockerd *engine, const char *flag)
+{
+  write_platform(engine, flag);
   kill(qv_test_dockerd_pid(engine), SIGHUP);
   for (gint64 end = qv_clock_mono_ms() + DEADLINE_MS;; g_usleep(50000)) {
     json_t *root, *now = engine_offline(engine, &root);
@@ -301,7 +307,13 @@ static void change_runtime(Fixture *f, QvTestDockerd *engine)
   expect_in(root, "QD951", "warn", "the engine is not what the backend needs");
   expect_in(root, "QD952", "fail", "no healthy runner");
   json_decref(root);
-  register_platform(f, engine, "--platform=systrap");
+  /* Then it is away: said as such, and nobody knows that it is another one. */
+  qv_test_dockerd_kill(engine);
+  root = await(f, "QD951", "warn", "the engine does not answer");
+  expect_in(root, "QD954", "fail", "platform unknown");
+  json_decref(root);
+  write_platform(engine, "--platform=systrap");
+  qv_test_dockerd_restart(engine);
   json_decref(await(f, "QD954", "ok", "runtime runsc, platform systrap"));
   run_stop_runner(f->run, &f->runner);
 }
