@@ -226,6 +226,12 @@ gboolean qv_sandbox_cut_network(QvSandbox *sandbox, GError **error)
   return sandbox->backend->ops->cut_network == NULL || sandbox->backend->ops->cut_network(sandbox, error);
 }
 
+void qv_sandbox_end(QvSandbox *sandbox)
+{
+  if (sandbox->backend->ops->end != NULL)
+    sandbox->backend->ops->end(sandbox);
+}
+
 gboolean qv_sandbox_kill(QvSandbox *sandbox, GError **error)
 {
   return sandbox->backend->ops->kill(sandbox, error);

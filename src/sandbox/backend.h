@@ -157,6 +157,10 @@ void qv_sandbox_usage(QvSandbox *sandbox, QvSandboxUsage *usage);
  * what runs in it was ended, where this host shows it; qv_sandbox_kill is to follow. */
 gboolean qv_sandbox_cut_network(QvSandbox *sandbox, GError **error);
 
+/* Kills every process, where that takes no time, and waits for none of them: for a sandbox that has done its work; qv_sandbox_kill
+ * is to follow. EXITED may come. A container engine is not asked: there nothing is done. */
+void qv_sandbox_end(QvSandbox *sandbox);
+
 /* Kills every process at once, then removes cgroups, state and bundle and looks
  * again. Blocks until done, at most 30 s. FALSE when something remains: the
  * error names it, the runner is to take no more jobs, and a later call or a sweep

@@ -156,6 +156,7 @@ const QvBackendOps qv_runsc_ops = {
   .leftovers = qv_runsc_leftovers,
   .verify = qv_runsc_verify,
   .usage = qv_runsc_usage,
+  .end = qv_runsc_end,
   .kill = qv_runsc_kill,
   .free_sandbox = qv_runsc_free_sandbox,
 };

@@ -35,15 +35,21 @@ static gboolean too_late(const char *what, GError **error)
   return FALSE;
 }
 
+/* Who was there is noted in SEEN (may be NULL) before: afterwards they are in no cgroup. */
+static gboolean signal_all(QvCgroup *cgroup, GArray *seen, guint *found, GError **error)
+{
+  g_autoptr(GArray) pids = seen != NULL ? qv_cgroup_pids(cgroup, NULL) : NULL;
+  if (pids != NULL)
+    g_array_append_vals(seen, pids->data, pids->len);
+  return qv_cgroup_signal(cgroup, found, error);
+}
+
 gboolean qv_runsc_empty_cgroup(QvCgroup *cgroup, GArray *seen, gint64 until_ms, GError **error)
 {
   gulong pause_us = PAUSE_MIN_US;
   for (;;) {
     guint found;
-    g_autoptr(GArray) pids = seen != NULL ? qv_cgroup_pids(cgroup, NULL) : NULL;
-    if (pids != NULL)
-      g_array_append_vals(seen, pids->data, pids->len);
-    if (!qv_cgroup_signal(cgroup, &found, error))
+    if (!signal_all(cgroup, seen, &found, error))
       return FALSE;
     if (found == 0)
       return TRUE;
@@ -144,8 +150,10 @@ static void reap_named(const char *program, pid_t session, gint64 until_ms)
   for (const char *name = proc != NULL ? g_dir_read_name(proc) : NULL; name != NULL; name = g_dir_read_name(proc)) {
     gint pid = atoi(name);
     Child child;
-    if (pid > 1 && !qv_runsc_is_run(pid) && read_child(pid, &child) && is_orphan(&child, program, session))
-      reap_soon(pid, until_ms);
+    /* Looked at again: a program of ours that has just been executed gets its own name within moments. */
+    while (pid > 1 && !qv_runsc_is_run(pid) && read_child(pid, &child) && is_orphan(&child, program, session) &&
+           waitpid(pid, NULL, WNOHANG) == 0 && qv_clock_mono_ms() < until_ms)
+      g_usleep(PAUSE_MIN_US);
   }
 }
 
@@ -163,6 +171,14 @@ void qv_runsc_reap_strangers(QvRunscBackend *runsc)
 {
   if (have_children())
     reap_named(runsc->program, 0, 0);
+}
+
+void qv_runsc_end(QvSandbox *sandbox)
+{
+  QvRunscSandbox *s = (QvRunscSandbox *)sandbox;
+  guint found;
+  if (!s->killed && s->cgroup != NULL)
+    signal_all(s->cgroup, s->seen_pids, &found, NULL); /* an error is the kill's to tell */
 }
 
 gboolean qv_runsc_kill(QvSandbox *sandbox, GError **error)

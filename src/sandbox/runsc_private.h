@@ -70,6 +70,7 @@ void qv_runsc_free_sandbox(QvSandbox *sandbox);
 gboolean qv_runsc_is_run(pid_t pid);
 
 /* --- runsc_kill.c --- */
+void qv_runsc_end(QvSandbox *sandbox);
 gboolean qv_runsc_kill(QvSandbox *sandbox, GError **error);
 /* Signals the cgroups until they are empty and removes them. SEEN (may be NULL) collects the processes. */
 gboolean qv_runsc_empty_cgroup(QvCgroup *cgroup, GArray *seen, gint64 until_ms, GError **error);

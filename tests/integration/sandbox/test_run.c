@@ -31,6 +31,26 @@ static void test_echo_and_kill(Fixture *f, gconstpointer data)
   guest_free(guest);
 }
 
+/* Where ending it takes no time it is over before anybody removes it: with that moment between them, and without. */
+static void test_end(Fixture *f, gconstpointer data)
+{
+  for (guint i = 0; i < 2; i++) {
+    Guest *guest = guest_started(f, &SMALL);
+    guest_expect(guest, "echo hello", "echo hello");
+    qv_sandbox_end(guest->sandbox);
+    if (i == 0 && ON(ON_RUNSC))
+      wait_until(&guest->exited);
+    if (ON(ON_DOCKER))
+      guest_expect(guest, "echo alive", "echo alive");
+    g_autoptr(GError) error = NULL;
+    g_assert_true(qv_sandbox_kill(guest->sandbox, &error));
+    g_assert_no_error(error);
+    assert_no_leftovers(f->backend);
+    qv_sandbox_end(guest->sandbox); /* nothing is there any more */
+    guest_free(guest);
+  }
+}
+
 static void test_exits_by_itself(Fixture *f, gconstpointer data)
 {
   Guest *guest = guest_started(f, &SMALL);
@@ -297,6 +317,7 @@ static void test_three_at_once(Fixture *f, gconstpointer data)
 
 static const FixtureCase CASES[] = {
   {ON_ALL, "echo-and-kill", test_echo_and_kill},
+  {ON_ALL, "end", test_end},
   {ON_ALL, "exits-by-itself", test_exits_by_itself},
   {ON_ALL, "exits-at-once", test_exits_at_once},
   {ON_ALL, "who-and-where", test_who_and_where},
