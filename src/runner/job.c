@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "images/images.h"
@@ -27,6 +28,7 @@
 #include "runner/job_input.h"
 #include "runner/job_live.h"
 #include "runner/job_output.h"
+#include "runner/job_payload.h"
 #include "runner/relay.h"
 #include "runner/setup.h"
 #include "runner/spawn.h"
@@ -35,6 +37,7 @@
 enum {
   DRAIN_MS = 30000,       /* for the unpack process to read what a dead sandbox left in the socket, and to sum up */
   LINGER_MS = 2000,       /* for the payload to go out before a sandbox that has done its work is taken down */
+  PREPARE_MAX = 3,        /* then the job itself starts the unpack process, or fails where that cannot be */
   PUSH_MS = 1000,         /* for the supervisor to take what is queued, before a call that blocks */
   ORPHAN_SECONDS = 90,    /* then a job process without a supervisor dies: the next start sweeps */
 };
@@ -55,16 +58,14 @@ typedef struct {
   gboolean dropped;      /* drop() has done its work */
   QvJobLive *live;       /* NULL: none were asked for */
   QvBlobWriter *sealer;  /* of the payload; NULL: none or not yet */
-  gint64 payload_bytes;
   guint32 grants;
-  gboolean ended;
+  gboolean ended, discard, waiting_facts;
   gboolean reported;     /* HOST and REPORT were sent */
   gboolean removed;      /* GONE was sent */
-  gboolean discard;
-  gboolean waiting_facts;
   QvHostEnd end;
   QvSandboxUsage usage;
   guint prepare;         /* idle source */
+  guint prepared;        /* unpack processes that died while they waited */
   guint drain;           /* timer source */
   guint remove;          /* timer source: the sandbox goes once the payload has, or then */
   int status;
@@ -118,6 +119,9 @@ static void remove_sandbox(Job *job)
     return;
   g_clear_handle_id(&job->remove, g_source_remove);
   end_egress(job);
+  /* It has nothing to do with the sandbox: who looks for what that left should not find it. */
+  if (qv_job_output_waits(job->output))
+    g_clear_pointer(&job->output, qv_job_output_free);
   g_autoptr(GError) error = NULL;
   gboolean clean = job->sandbox == NULL || qv_sandbox_kill(job->sandbox, &error);
   job->removed = TRUE;
@@ -130,6 +134,7 @@ static gboolean on_remove(gpointer data)
 {
   Job *job = data;
   job->remove = 0;
+  qv_channel_push(job->supervisor, PUSH_MS); /* what is queued of the payload need not wait for the removal */
   remove_sandbox(job);
   return G_SOURCE_REMOVE;
 }
@@ -147,14 +152,8 @@ static void report(Job *job, GBytes *facts)
                        .pids = job->usage.pids};
   if (facts != NULL)
     host.payload_bytes = qv_job_output_payload(job->output, host.payload_sha256);
-  if (host.payload_bytes > 0) {
-    g_autoptr(QvSecret) key = qv_secret_new_copy(job->keys.result_key, QV_BLOB_KEY_BYTES);
-    char blob_id[QV_BLOB_ID_CAP];
-    qv_blob_id_format(job->setup->job->job_id, "result", blob_id);
-    job->payload_bytes = host.payload_bytes;
-    job->sealer = qv_blob_writer_new(key, job->keys.result_salt, job->setup->job->tenant_id, blob_id,
-                                     host.payload_bytes);
-  }
+  if (host.payload_bytes > 0)
+    job->sealer = qv_job_payload_open(&job->keys, job->setup->job, host.payload_bytes);
   gsize n;
   g_autofree char *text = qv_host_report_format(&host, &n);
   qv_channel_send(job->supervisor, QV_IPC_HOST, text, n, NULL);
@@ -221,22 +220,14 @@ static void on_sent(gpointer data)
 
 static void send_payload(Job *job)
 {
+  g_autoptr(GError) error = NULL;
   while (job->sealer != NULL && job->grants > 0) {
-    guint32 head[2] = {qv_blob_writer_next(job->sealer), 0};
-    gsize n = qv_blob_writer_want(job->sealer);
-    g_autofree guint8 *plain = g_malloc(n);
-    guint8 *sealed = g_malloc(n + QV_CHUNK_IV_BYTES + QV_CHUNK_TAG_BYTES), iv[QV_CHUNK_IV_BYTES];
-    g_autoptr(GBytes) body = g_bytes_new_take(sealed, n + QV_CHUNK_IV_BYTES + QV_CHUNK_TAG_BYTES);
-    g_autoptr(GError) error = NULL;
-    if (!qv_job_output_read(job->output, (gint64)head[0] * QV_CHUNK_BYTES, plain, n, &error)) {
+    if (!qv_job_payload_step(job->sealer, job->output, job->supervisor, &error)) {
       qv_log(QV_LOG_ERROR, "payload is lost", "error", error->message, NULL);
       job->status = 1;
       leave(job);
       return;
     }
-    qv_random_bytes(iv, sizeof iv);
-    qv_blob_writer_step(job->sealer, iv, plain, sealed);
-    qv_channel_send(job->supervisor, QV_IPC_PAYLOAD, head, sizeof head, body);
     job->grants--;
     if (qv_blob_writer_next(job->sealer) < 0)
       g_clear_pointer(&job->sealer, qv_blob_writer_free);
@@ -248,7 +239,7 @@ static void send_payload(Job *job)
 
 /* ---- what the unpack process says */
 
-static gboolean on_drained(gpointer data);
+static gboolean on_drained(gpointer data), on_prepare(gpointer data);
 
 static void on_verdict(QvUnpackVerdict verdict, const char *text, gpointer data)
 {
@@ -259,6 +250,8 @@ static void on_verdict(QvUnpackVerdict verdict, const char *text, gpointer data)
     if (job->dropped) {
       trouble(job, "sandbox_lost", text);
       end_run(job, QV_HOST_STOPPED);
+    } else if (job->prepare == 0 && ++job->prepared < PREPARE_MAX) {
+      job->prepare = g_idle_add_full(G_PRIORITY_LOW, on_prepare, job, NULL);
     }
     return;
   }
@@ -271,6 +264,7 @@ static void on_verdict(QvUnpackVerdict verdict, const char *text, gpointer data)
     end_egress(job);
     job->drain = g_timeout_add(DRAIN_MS, on_drained, job);
     read_usage(job);
+    qv_sandbox_end(job->sandbox); /* what goes on behind the end is nobody's */
     return;
   }
   qv_log(verdict == QV_UNPACK_BAD ? QV_LOG_WARNING : QV_LOG_INFO, "output refused", "jobId", job->setup->job->job_id,
@@ -321,11 +315,13 @@ static gboolean on_drained(gpointer data)
   return G_SOURCE_REMOVE;
 }
 
-/* Once the sandbox runs and the unpack process does: nothing is started from there on. A warm sandbox runs long before. */
+/* Once the sandbox runs and the unpack process does: nothing is started from there on. A warm sandbox runs long before: there
+ * one that has died is none. */
 static gboolean drop(Job *job)
 {
   g_autoptr(GError) error = NULL;
-  if (job->dropped || job->output == NULL || job->sandbox == NULL || !qv_sandbox_has_started(job->sandbox))
+  gboolean unpacks = job->has_keys ? job->output != NULL : qv_job_output_waits(job->output);
+  if (job->dropped || !unpacks || job->sandbox == NULL || !qv_sandbox_has_started(job->sandbox))
     return TRUE;
   if ((job->dropped = qv_drop_after_start(&error)))
     return TRUE;
@@ -373,10 +369,6 @@ static void on_written(gpointer data)
 static void on_input_done(gpointer data)
 {
   qv_channel_send(((Job *)data)->supervisor, QV_IPC_INPUT_DONE, NULL, 0, NULL);
-}
-
-static void on_input_stuck(gpointer data)
-{
 }
 
 static gboolean on_chunk(Job *job, const guint8 *payload, gsize n, GError **error)
@@ -446,25 +438,33 @@ static gboolean on_prepare(gpointer data)
 {
   Job *job = data;
   job->prepare = 0;
-  if (job->output == NULL && !job->ended)
+  if (job->has_keys || job->ended)
+    return G_SOURCE_REMOVE;
+  if (!qv_job_output_waits(job->output)) {
+    g_clear_pointer(&job->output, qv_job_output_free);
     job->output = qv_job_output_new(&output_events, job, NULL);
+  }
   drop(job);
   return G_SOURCE_REMOVE;
 }
 
+/* One that waited may have died since, unnoticed: its place is taken by another where one can still be started. */
 static gboolean start_output(Job *job, const guint8 *key, GError **error)
 {
-  if (job->output != NULL && !qv_job_output_waits(job->output))
-    g_clear_pointer(&job->output, qv_job_output_free);
-  if (job->output == NULL)
-    job->output = qv_job_output_new(&output_events, job, error);
-  return job->output != NULL && qv_job_output_begin(job->output, qv_sandbox_take_stdout(job->sandbox), job->setup->job,
-                                                    job->setup->live, key, error);
+  QV_AUTOFD int guest = qv_sandbox_take_stdout(job->sandbox);
+  gboolean waits = qv_job_output_waits(job->output);
+  gboolean fine = waits && qv_job_output_begin(job->output, guest, job->setup->job, job->setup->live, key,
+                                               job->dropped ? error : NULL);
+  if (fine || (waits && job->dropped))
+    return fine;
+  g_clear_pointer(&job->output, qv_job_output_free);
+  job->output = qv_job_output_new(&output_events, job, error);
+  return job->output != NULL && qv_job_output_begin(job->output, guest, job->setup->job, job->setup->live, key, error);
 }
 
 static gboolean start_pipes(Job *job, GError **error)
 {
-  static const QvJobInputEvents input = {.written = on_written, .done = on_input_done, .stuck = on_input_stuck};
+  static const QvJobInputEvents input = {.written = on_written, .done = on_input_done};
   gboolean fine = FALSE;
   guint8 key[QV_STREAM_KEY_BYTES];
   qv_random_bytes(key, sizeof key);

@@ -75,7 +75,8 @@ static gboolean on_out(int fd, GIOCondition condition, gpointer data)
     if (written < 0) {
       input->source = 0;
       input->finished = TRUE;
-      input->events.stuck(input->data);
+      if (input->events.stuck != NULL)
+        input->events.stuck(input->data);
       return G_SOURCE_REMOVE;
     }
     took(input, written);

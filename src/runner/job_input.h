@@ -15,7 +15,7 @@ typedef struct QvJobInput QvJobInput;
 typedef struct {
   void (*written)(gpointer data);  /* one more chunk is wholly in the sandbox */
   void (*done)(gpointer data);     /* all of it */
-  void (*stuck)(gpointer data);    /* the sandbox closed its stdin: it will say why on stdout */
+  void (*stuck)(gpointer data);    /* the sandbox closed its stdin: it will say why on stdout; may be NULL */
 } QvJobInputEvents;
 
 /* Owns FD (non-blocking); takes REQUEST. KEYS are copied as far as needed. */

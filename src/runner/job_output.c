@@ -191,17 +191,16 @@ QvJobOutput *qv_job_output_new(const QvJobOutputEvents *events, gpointer data, G
 
 gboolean qv_job_output_waits(const QvJobOutput *output)
 {
-  return output->config_fd >= 0 && !output->decided && output->child != 0;
+  return output != NULL && output->config_fd >= 0 && !output->decided && output->child != 0;
 }
 
 gboolean qv_job_output_begin(QvJobOutput *output, int guest_fd, const QvJob *job, gboolean live,
                              const guint8 key[QV_STREAM_KEY_BYTES], GError **error)
 {
-  QV_AUTOFD int guest = guest_fd;
   QV_AUTOFD int config = qv_io_steal(&output->config_fd);
   /* The unpack process waits in read(2): it has nothing else to do. */
-  qv_io_set_nonblock(guest, false);
-  return qv_fd_send(config, guest, error) && send_config(config, job, live, key, error);
+  qv_io_set_nonblock(guest_fd, false);
+  return qv_fd_send(config, guest_fd, error) && send_config(config, job, live, key, error);
 }
 
 void qv_job_output_free(QvJobOutput *output)

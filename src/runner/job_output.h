@@ -26,9 +26,9 @@ typedef struct {
 
 /* The process is started, and waits for a stream. */
 QvJobOutput *qv_job_output_new(const QvJobOutputEvents *events, gpointer data, GError **error);
-/* It still does; FALSE also where it died meanwhile. */
+/* It still does; FALSE also where it died meanwhile, and of NULL. */
 gboolean qv_job_output_waits(const QvJobOutput *output);
-/* The stream, once. Takes GUEST_FD whatever happens. The stream key is in KEY; LIVE: the entry was asked for live logs. */
+/* The stream, once. GUEST_FD stays the caller's, and is unread where this fails. The stream key is in KEY; LIVE: the entry was asked for live logs. */
 gboolean qv_job_output_begin(QvJobOutput *output, int guest_fd, const QvJob *job, gboolean live,
                              const guint8 key[QV_STREAM_KEY_BYTES], GError **error);
 /* Kills the unpack process where it still lives. */

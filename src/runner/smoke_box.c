@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fd.h"
 #include "base/random.h"
 #include "format/gzip.h"
 #include "format/tar.h"
@@ -310,8 +311,8 @@ static gboolean start(Box *box, QvBackend *backend, const QvTrialImages *image, 
   if (!feed(box, gzip, writer, error))
     return FALSE;
   box->output = qv_job_output_new(&output, box, error);
-  return box->output != NULL &&
-         qv_job_output_begin(box->output, qv_sandbox_take_stdout(box->sandbox), box->job, FALSE, stream_key, error);
+  QV_AUTOFD int guest = qv_sandbox_take_stdout(box->sandbox);
+  return box->output != NULL && qv_job_output_begin(box->output, guest, box->job, FALSE, stream_key, error);
 }
 
 /* What has our id in its name; other sandboxes of this runner are at work. */

@@ -181,6 +181,48 @@ static void test_dies_waiting(World *world)
   finish(world);
 }
 
+/* LINE of /proc/PID/status, with its number or letter. */
+static gboolean status_says(GPid pid, const char *line)
+{
+  g_autofree char *path = g_strdup_printf("/proc/%d/status", pid), *text = NULL;
+  return g_file_get_contents(path, &text, NULL, NULL) && strstr(text, line) != NULL;
+}
+
+/* Kills the unpack process of a sandbox that starts still, while the job process stands still. FALSE: it was quicker, and has
+ * given up what it needs to start another. */
+static gboolean kill_early(World *world)
+{
+  GPid job, unpack;
+  AWAIT((job = world_child(world->runner, "job")) != 0);
+  AWAIT((unpack = world_child(job, "unpack")) != 0);
+  kill(job, SIGSTOP);
+  AWAIT(status_says(job, "State:\tT"));
+  gboolean early = status_says(job, "NoNewPrivs:\t0");
+  if (early)
+    kill(unpack, SIGKILL);
+  kill(job, SIGCONT);
+  return early;
+}
+
+/* An unpack process that dies while the sandbox starts: another takes its place, and the sandbox serves its job. */
+static void test_unpack_dies_early(World *world)
+{
+  keep_one_image(world);
+  for (guint tries = 0; tries < 20; tries++) {
+    guint waits = log_count(world, "a warm sandbox waits"), lost = log_count(world, "a warm sandbox is lost");
+    world_start(world, one_kind);
+    gboolean early = kill_early(world);
+    AWAIT(log_count(world, "a warm sandbox waits") > waits || log_count(world, "a warm sandbox is lost") > lost);
+    early &= log_count(world, "a warm sandbox is lost") == lost; /* it heard of the start first */
+    if (early)
+      run_one(world, 0, TRUE);
+    finish(world);
+    if (early)
+      return;
+  }
+  g_error("every sandbox was quicker than its test");
+}
+
 /* Its job process dies: what that leaves is swept, and another sandbox takes its place. */
 static void test_process_dies(World *world)
 {
@@ -237,6 +279,7 @@ int main(int argc, char **argv)
     world_test_add("/warm/serves-once", QV_TEST_VALKEY_PLAIN, test_serves_once);
     world_test_add("/warm/other-kind", QV_TEST_VALKEY_PLAIN, test_other_kind);
     world_test_add("/warm/adapts", QV_TEST_VALKEY_PLAIN, test_adapts);
+    world_test_add("/warm/unpack-dies-early", QV_TEST_VALKEY_PLAIN, test_unpack_dies_early);
   }
   int status = g_test_run();
   backend_finish();
