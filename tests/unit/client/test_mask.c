@@ -40,7 +40,7 @@ static void enter_namespace(void)
     write_line("/proc/self/uid_map", uids);
     write_line("/proc/self/gid_map", gids);
   }
-  if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
+  if (mount("none", "/", "none", MS_REC | MS_PRIVATE, NULL) != 0)
     no_mounts = "a container that refuses mounts";
 }
 
@@ -54,8 +54,8 @@ static gboolean skipped(void)
 static void cover(const char *root, const char *path, const char *with, unsigned long flags)
 {
   g_autofree char *full = tree_path(root, path);
-  if (mount(with, full, NULL, MS_BIND, NULL) != 0 ||
-      (flags != 0 && mount(NULL, full, NULL, MS_BIND | MS_REMOUNT | flags, NULL) != 0))
+  if (mount(with, full, "none", MS_BIND, NULL) != 0 ||
+      (flags != 0 && mount("none", full, "none", MS_BIND | MS_REMOUNT | flags, NULL) != 0))
     g_error("mount over %s: %s", path, g_strerror(errno));
 }
 
