@@ -15,6 +15,7 @@
 
 #include "base/fd.h"
 #include "base/io.h"
+#include "support/valgrind.h"
 
 enum { PIPE_TEST_BYTES = 3 * 1024 * 1024 + 17 };
 
@@ -133,8 +134,7 @@ static void answer_openat2(unsigned err)
 static void test_beneath_walked(void)
 {
   static const unsigned answers[] = {ENOSYS, EPERM, EAGAIN, EXDEV};
-  const char *preload = g_getenv("LD_PRELOAD");
-  if (preload != NULL && strstr(preload, "vgpreload") != NULL) {
+  if (qv_test_under_valgrind()) {
     g_test_skip("cannot run under valgrind");
     return;
   }

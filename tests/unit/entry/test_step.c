@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "entry/pid1.h"
 #include "entry/step.h"
+#include "support/valgrind.h"
 
 static char tail[4096], scratch[4096];
 static QvEntryRing ring;
@@ -61,8 +62,7 @@ static void in_namespace(void (*func)(void))
     return;
   }
   /* Valgrind has no clone that shares memory but is no thread. */
-  const char *preload = g_getenv("LD_PRELOAD");
-  if (preload && strstr(preload, "vgpreload")) {
+  if (qv_test_under_valgrind()) {
     g_test_skip("cannot run under valgrind");
     return;
   }

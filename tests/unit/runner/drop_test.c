@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "runner/drop.h"
+#include "support/valgrind.h"
 
 static int is_refused(long result)
 {
@@ -37,8 +38,7 @@ static int try_all(pid_t victim, const char *folder)
 
 static void test_drop(void)
 {
-  const char *preload = g_getenv("LD_PRELOAD");
-  if (geteuid() != 0 || (preload != NULL && strstr(preload, "vgpreload") != NULL)) {
+  if (geteuid() != 0 || qv_test_under_valgrind()) {
     g_test_skip("needs root, and cannot run under valgrind");
     return;
   }

@@ -21,6 +21,7 @@
 #include "runner/ipc.h"
 #include "runner/unpack.h"
 #include "runner/unpack_filter.h"
+#include "support/valgrind.h"
 #include "unpack_process.h"
 
 /* ---- a stream as an entry writes it */
@@ -196,8 +197,7 @@ static void forbidden(int what)
 /* Valgrind has system calls and memory of its own, which the filter and the limits would meet. */
 static gboolean under_valgrind(void)
 {
-  const char *preload = g_getenv("LD_PRELOAD");
-  if (preload == NULL || strstr(preload, "vgpreload") == NULL)
+  if (!qv_test_under_valgrind())
     return FALSE;
   g_test_skip("cannot run under valgrind");
   return TRUE;
