@@ -206,17 +206,24 @@ static void test_reload(World *world)
   world_expect(world, new, NULL);
 }
 
+/* A job that does nothing, of another tenant: its input is that tenant's too. */
+static QvJob *others_job(World *world)
+{
+  QvJob *job = world_job(world, "true");
+  g_free(job->tenant_id);
+  job->tenant_id = g_strdup("other");
+  const char *files[] = {"a", "b", NULL};
+  g_autoptr(GBytes) plain = world_snapshot(files);
+  world_put_base(world, job, plain);
+  return job;
+}
+
 static void test_tenants(World *world)
 {
   world_start(world, (const char *const[]){"QUAVON_SANDBOX_CONCURRENCY=3", "QUAVON_SANDBOX_TENANT_MAX=1", NULL});
   g_autoptr(QvJob) first = world_job(world, "sleep 4");
   g_autoptr(QvJob) second = world_job(world, "true");
-  g_autoptr(QvJob) other = world_job(world, "true");
-  g_free(other->tenant_id);
-  other->tenant_id = g_strdup("other");
-  const char *files[] = {"a", "b", NULL};
-  g_autoptr(GBytes) plain = world_snapshot(files);
-  world_put_base(world, other, plain);
+  g_autoptr(QvJob) other = others_job(world);
   char a[65], b[65], c[65];
   world_add(world, first, a);
   world_await_started(world, first);
@@ -419,12 +426,7 @@ static void test_answer_first_tenants(World *world)
 {
   world_start(world, (const char *const[]){"QUAVON_SANDBOX_CONCURRENCY=2", "QUAVON_SANDBOX_TENANT_MAX=1", NULL});
   g_autoptr(QvJob) next = world_job(world, "true");
-  g_autoptr(QvJob) other = world_job(world, "true");
-  g_free(other->tenant_id);
-  other->tenant_id = g_strdup("other");
-  const char *files[] = {"a", "b", NULL};
-  g_autoptr(GBytes) plain = world_snapshot(files);
-  world_put_base(world, other, plain);
+  g_autoptr(QvJob) other = others_job(world);
   char a[65], b[65];
   g_autofree char *held = answer_held(world), *text = NULL;
   world_add(world, next, a);
