@@ -4,7 +4,8 @@
 // TAB, whose password it takes, TAB, yes or the reason why not.
 //
 // Our worker (test_matrix.c) does what a job's data says: { hold: ms } first, then { end: 'ok', 'fail', 'crash' }. It is told to
-// pause and to go on with lines "do …", and says that it did in the key test:did.
+// pause, to go on, to take so many jobs at once and to let go of those that it holds with lines "do …", and says that it did in the
+// key test:did. Nothing here has to happen within a time: what is held is held until it is let go, and a lock runs out when it is told to.
 import { assert, bullmq, connection, main, P, prefix, queueName, redis, setting, sleep, until } from './peer.mjs';
 import { Redis } from 'ioredis';
 
@@ -27,7 +28,11 @@ const add = (data = {}, options = {}, q = queue) => q.add('check', data, { jobId
 const state = (job) => job.getState();
 const inState = (job, wanted) => until(`${job.id} ${wanted}`, async () => (await state(job)) === wanted);
 const saw = (event, job) => until(`${event} of ${job.id}`, () => seen.find((e) => e.event === event && e.jobId === job.id));
-const ended = (job) => job.waitUntilFinished(events, 60000);
+const ended = (job) => job.waitUntilFinished(events, 300000);
+const HELD = 600000; // longer than a run
+const letGo = () => tell('release');
+const loseLock = (job) => operator.pexpire(`${P}${job.id}:lock`, 1);
+const crashed = (job) => until(`the crash of ${job.id}`, async () => (await operator.get('test:crashed')) === job.id);
 const count = (what) => admin.getJobCounts(what).then((c) => c[what]);
 
 // The stream of events begins anew, and what comes in the millisecond of the old one's last entry would be behind that for
@@ -69,7 +74,7 @@ feature('`Queue.addBulk`', 'worker', async () => {
 
 feature('delayed jobs', 'worker', async () => {
   const from = Date.now(), job = await add({}, { delay: 1500 });
-  assert.equal(await state(job), 'delayed');
+  await saw('delayed', job);
   await ended(job);
   const { processedOn } = await queue.getJob(job.id);
   assert.ok(processedOn - from >= 1400, `early: ${processedOn - from}`);
@@ -113,10 +118,11 @@ feature('`getJobCounts`', 'worker', async () => {
 
 feature('`job.getState`', 'worker', async () => {
   await tell('pause');
-  const job = await add({ hold: 1200 }), bad = await add({ end: 'fail' });
+  const job = await add({ hold: HELD }), bad = await add({ end: 'fail' });
   assert.equal(await state(job), 'waiting');
   await tell('resume');
   await inState(job, 'active');
+  await letGo();
   await inState(job, 'completed');
   await inState(bad, 'failed');
   assert.equal((await queue.getJob(bad.id)).failedReason, 'failed as told');
@@ -137,6 +143,8 @@ feature('`QueueEvents`: failed', 'worker', async () => {
 
 feature('`QueueEvents`: stalled', 'worker', async () => {
   const job = await add({ end: 'crash' });
+  await crashed(job);
+  await loseLock(job);
   await saw('stalled', job);
   assert.equal((await saw('failed', job)).failedReason, 'stalled');
 });
@@ -193,39 +201,43 @@ feature('`job.remove` while it waits', 'worker', async () => {
 });
 
 feature('`job.remove` while it is active', 'worker', async () => {
-  const job = await add({ hold: 1500 });
+  const job = await add({ hold: HELD });
   await inState(job, 'active');
   await assert.rejects(job.remove(), /locked/);
+  await letGo();
   assert.deepEqual(await ended(job), { did: job.id });
 });
 
 feature('`obliterate`', 'operator', async () => {
-  const held = await add({ hold: 1500 });
+  const held = await add({ hold: HELD });
   await inState(held, 'active');
   await add({}, { delay: 600000 });
   await obliterate();
   assert.deepEqual(await admin.getJobCounts('wait', 'active', 'delayed', 'completed'), { wait: 0, active: 0, delayed: 0, completed: 0 });
+  await letGo();
   await ended(await add()); // the worker goes on, without its job
 });
 
 feature('`clean`', 'operator', async () => {
   const job = await add();
   await ended(job);
-  const held = await add({ hold: 1000 });
+  const held = await add({ hold: HELD });
   await inState(held, 'active');
   await sleep(5);
   assert.ok((await admin.clean(0, 1000, 'completed')).includes(job.id));
   assert.deepEqual(await admin.clean(0, 1000, 'active'), []); // locked
+  await letGo();
   await ended(held);
 });
 
 feature('`removeOrphanedJobs`', 'operator', async () => {
   await operator.hset(`${P}orphan`, 'name', 'x', 'data', '{}');
   for (const key of ['blob:x.base:0', 'replay:x', 'cancel:x', 'health:x', 'egress:x']) await operator.set(`${prefix}:${key}`, '1', 'PX', 60000);
-  const held = await add({ hold: 1500 }), delayed = await add({}, { delay: 600000 });
+  const held = await add({ hold: HELD }), delayed = await add({}, { delay: 600000 });
   await inState(held, 'active');
   assert.equal(await admin.removeOrphanedJobs(), 1);
   for (const key of ['blob:x.base:0', 'replay:x', 'cancel:x', 'health:x', 'egress:x']) assert.equal(await operator.get(`${prefix}:${key}`), '1');
+  await letGo();
   await ended(held);
   await delayed.remove();
 });
@@ -240,10 +252,11 @@ feature('rate limit of the queue', 'operator', async () => {
 
 feature('concurrency of the queue', 'operator', async () => {
   await admin.setGlobalConcurrency(1);
-  const jobs = [await add({ hold: 300 }), await add({ hold: 300 }), await add({ hold: 300 })];
-  let most = 0;
-  while ((await Promise.all(jobs.map(state))).some((s) => s !== 'completed')) most = Math.max(most, await count('active'));
-  assert.equal(most, 1);
+  const jobs = [await add({ hold: 100 }), await add({ hold: 100 }), await add({ hold: 100 })];
+  for (const job of jobs) await saw('completed', job);
+  const ids = jobs.map((job) => job.id);
+  const turns = seen.filter((e) => ['active', 'completed'].includes(e.event) && ids.includes(e.jobId)).map((e) => e.event);
+  assert.deepEqual(turns, ['active', 'completed', 'active', 'completed', 'active', 'completed']); // one after the other
   await admin.removeGlobalConcurrency();
 });
 
@@ -287,9 +300,13 @@ feature("Bull Board's read calls", 'operator', async () => {
 });
 
 feature('a Node worker beside ours: none lost, none twice', 'operator', async () => {
-  const ran = new Map();
+  // Node has one before ours goes on, and ends none before ours has: both take part.
+  const ran = new Map(), byOurs = () => seen.some((e) => e.event === 'completed' && e.jobId.startsWith('shared-') && !ran.has(e.jobId));
+  await tell('pause');
   await withNodeWorker(async () => {
     const jobs = await queue.addBulk(Array.from({ length: 200 }, () => ({ name: 'check', data: { hold: 20 }, opts: { jobId: id('shared'), attempts: 1 } })));
+    await until('a job of Node\'s', () => ran.size > 0);
+    await tell('resume');
     for (const job of jobs) await ended(job);
     const byNode = jobs.filter((job) => ran.has(job.id)).length;
     assert.ok(byNode > 0 && byNode < 200, `${byNode} of 200 by Node`);
@@ -301,28 +318,35 @@ feature('a Node worker beside ours: none lost, none twice', 'operator', async ()
       assert.equal(seen.filter((e) => e.event === 'completed' && e.jobId === job.id).length, 1);
     }
     assert.equal(await count('active'), 0);
-  }, async (job) => { ran.set(job.id, (ran.get(job.id) ?? 0) + 1); await sleep(20); return { did: job.id }; }, { concurrency: 2 });
+  }, async (job) => {
+    ran.set(job.id, (ran.get(job.id) ?? 0) + 1);
+    await until('a job of ours', byOurs);
+    await sleep(20);
+    return { did: job.id };
+  }, { concurrency: 2 });
 });
 
 feature('a job that stalled under Node is failed by ours: `stalled`', 'operator', async () => {
   await tell('pause');
   const job = await add();
   const worker = new other.Worker(queueName, () => new Promise(() => {}), { connection: operatorConnection(), prefix, maxStalledCount: 0,
-    lockDuration: 1000, stalledInterval: 60000, skipStalledCheck: true });
+    lockDuration: 300000, stalledInterval: 60000, skipStalledCheck: true });
   worker.on('error', () => {});
   await inState(job, 'active');
   await worker.close(true); // as if it were killed: the job stays where it is
+  await loseLock(job);
   await tell('resume');
   await assert.rejects(ended(job), { message: 'stalled' });
 });
 
 feature('a job that stalled under ours is failed by Node: its own text', 'operator', async () => {
   const job = await add({ end: 'crash' });
-  await until('the crash', async () => (await operator.get('test:crashed')) === job.id);
+  await crashed(job);
   await tell('pause');
+  await loseLock(job);
   await withNodeWorker(async () => {
     await assert.rejects(ended(job), { message: 'job stalled more than allowable limit' });
-  }, async () => 'never', { lockDuration: 1000, stalledInterval: 1000 });
+  }, async () => 'never', { stalledInterval: 1000 });
   await tell('resume');
 });
 
@@ -356,7 +380,7 @@ await main(async () => {
   admin = new bullmq.Queue(queueName, { connection: operatorConnection(), prefix });
   events = new other.QueueEvents(queueName, { connection: connection(), prefix });
   for (const q of [queue, admin, events]) q.on('error', (error) => console.log(`error: ${error.message}`));
-  for (const event of ['waiting', 'active', 'completed', 'failed', 'stalled', 'progress', 'removed'])
+  for (const event of ['waiting', 'delayed', 'active', 'completed', 'failed', 'stalled', 'progress', 'removed'])
     events.on(event, (args) => seen.push({ event, ...args }));
   await queue.waitUntilReady();
   await events.waitUntilReady();

@@ -10,11 +10,12 @@
 #include "queue/worker.h"
 #include "support/loop.h"
 
-enum { LOCK_MS = 4000, STALLED_MS = 1000, SLOTS = 2 };
+enum { LOCK_MS = 300000, STALLED_MS = 1000, SLOTS = 2 };
 
 typedef struct {
   QvTestValkey *valkey;
   QvWorker *worker;
+  GPtrArray *held; /* of Held */
   guint done; /* "do" lines carried out */
 } Peer;
 
@@ -47,13 +48,30 @@ static void end_job(Peer *peer, QvFetchedJob *job)
   qv_worker_complete(peer->worker, job, value, strlen(value), NULL, NULL);
 }
 
+/* It is held no more. */
+static QvFetchedJob *held_take(Held *held)
+{
+  QvFetchedJob *job = held->job;
+  job->caller = NULL;
+  g_ptr_array_remove(held->peer->held, held);
+  g_free(held);
+  return job;
+}
+
 static gboolean on_held(gpointer data)
 {
-  Held *held = data;
-  held->job->caller = NULL;
-  end_job(held->peer, held->job);
-  g_free(held);
+  Peer *peer = ((Held *)data)->peer;
+  end_job(peer, held_take(data));
   return G_SOURCE_REMOVE;
+}
+
+static void let_go(Peer *peer)
+{
+  while (peer->held->len > 0) {
+    Held *held = peer->held->pdata[0];
+    g_source_remove(held->timer);
+    end_job(peer, held_take(held));
+  }
 }
 
 /* As the runner does it, check 1 of protocol.md 2.1. */
@@ -80,6 +98,7 @@ static void on_job(QvWorker *worker, QvFetchedJob *job, gpointer user)
   *held = (Held){.peer = user, .job = job};
   held->timer = g_timeout_add(g_ascii_strtoull(hold + 7, NULL, 10), on_held, held);
   job->caller = held;
+  g_ptr_array_add(held->peer->held, held);
 }
 
 static void on_lock_lost(QvWorker *worker, QvFetchedJob *job, const char *why, gpointer user)
@@ -87,7 +106,7 @@ static void on_lock_lost(QvWorker *worker, QvFetchedJob *job, const char *why, g
   Held *held = job->caller;
   if (held != NULL) {
     g_source_remove(held->timer);
-    g_free(held);
+    held_take(held);
   }
   qv_worker_drop(worker, job);
 }
@@ -101,6 +120,8 @@ static void obey(Peer *peer, const char *order)
     qv_worker_pause(peer->worker);
   else if (sscanf(order, "do resume %u", &number) == 1)
     qv_worker_resume(peer->worker);
+  else if (sscanf(order, "do release %u", &number) == 1)
+    let_go(peer);
   else if (sscanf(order, "do slots %u %u", &slots, &number) == 2)
     qv_worker_set_concurrency(peer->worker, slots);
   else
@@ -127,7 +148,7 @@ static void obey_new_lines(Peer *peer, const char *output, gsize *seen)
 static char **run_matrix(const char *major, const char *other)
 {
   static const QvWorkerEvents events = {.job = on_job, .lock_lost = on_lock_lost};
-  Peer peer = {.valkey = qv_test_valkey_start(QV_TEST_VALKEY_PLAIN)};
+  Peer peer = {.valkey = qv_test_valkey_start(QV_TEST_VALKEY_PLAIN), .held = g_ptr_array_new()};
   g_autoptr(QvAddress) address = qv_address_parse(qv_test_valkey_url(peer.valkey, "sandbox"), NULL);
   QvWorkerOptions options = {.address = address, .prefix = "quavon-sandbox", .name = "runner-1", .concurrency = SLOTS,
                              .lock_ms = LOCK_MS, .stalled_ms = STALLED_MS, .data_max_bytes = 1 << 20};
@@ -147,6 +168,7 @@ static char **run_matrix(const char *major, const char *other)
   node_finish(node);
   qv_worker_free(peer.worker);
   qv_test_valkey_free(peer.valkey);
+  g_ptr_array_unref(peer.held);
   return (char **)g_ptr_array_free(rows, FALSE);
 }
 
