@@ -210,6 +210,21 @@ void fixture_wait_cli(QvTestValkey *v, const char *expected, const char *command
   g_error("%s %s: still '%s', not '%s'", command, key, last, expected);
 }
 
+static gboolean has_blocked_read(QvTestValkey *v)
+{
+  g_autofree char *list = qv_test_valkey_cli(v, "CLIENT", "LIST", NULL);
+  g_auto(GStrv) lines = g_strsplit(list, "\n", -1);
+  gboolean found = FALSE;
+  for (char **line = lines; *line; line++)
+    found |= strstr(*line, " cmd=bzpopmin") && strstr(*line, " flags=b");
+  return found;
+}
+
+void fixture_await_blocked_read(QvTestValkey *v)
+{
+  QV_TEST_WAIT(has_blocked_read(v));
+}
+
 static void set_up(Fixture *f, gconstpointer data)
 {
   FixtureParts parts = GPOINTER_TO_UINT(data);

@@ -50,6 +50,9 @@ char *fixture_events(QvTestValkey *valkey, guint from);
 /* Waits until valkey-cli answers that. */
 void fixture_wait_cli(QvTestValkey *valkey, const char *expected, const char *command, const char *key, const char *more);
 
+/* Waits until a worker waits for jobs. */
+void fixture_await_blocked_read(QvTestValkey *valkey);
+
 /* What a case has. */
 typedef struct {
   QvTestValkey *valkey;

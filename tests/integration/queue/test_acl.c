@@ -145,6 +145,15 @@ static void raw_job(QvTestValkey *v, const char *id, const char *field, const ch
                             "{\"attempts\":1,\"removeOnComplete\":{\"age\":10,\"count\":1}}", field, value, NULL));
 }
 
+/* How often the server has run a command. */
+static gint64 calls(QvTestValkey *v, const char *command)
+{
+  g_autofree char *stat = qv_test_valkey_cli(v, "INFO", "commandstats", NULL);
+  g_autofree char *needle = g_strdup_printf("cmdstat_%s:calls=", command);
+  const char *at = strstr(stat, needle);
+  return at != NULL ? g_ascii_strtoll(at + strlen(needle), NULL, 10) : 0;
+}
+
 static void use_worker(QvTestValkey *v, QvAddress *address)
 {
   raw_job(v, "plain", "x", "y");
@@ -175,7 +184,8 @@ static void use_worker(QvTestValkey *v, QvAddress *address)
   g_free(qv_test_valkey_cli(v, "ZADD", P "marker", "0", "0", NULL));
   g_assert_cmpint(test_worker_release(t, test_worker_next(t)), ==, QV_FINISH_DONE);
   QvFetchedJob *job = test_worker_next(t);
-  qv_test_turn_ms(6000); /* a renewal */
+  gint64 before = calls(v, "pexpire");
+  QV_TEST_WAIT(calls(v, "pexpire") > before); /* a renewal */
   g_assert_cmpint(test_worker_complete(t, job, "1"), ==, QV_FINISH_DONE);
   g_assert_null(t->trouble);
 }

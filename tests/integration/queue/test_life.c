@@ -138,17 +138,11 @@ static void test_failover(Life *f, gconstpointer unused)
   fixture_wait_cli(f->other, "0", "LLEN", P "active", NULL);
 }
 
-static gboolean has_blocked_read(QvTestValkey *v)
-{
-  g_autofree char *list = qv_test_valkey_cli(v, "CLIENT", "LIST", NULL);
-  return strstr(list, "cmd=bzpopmin") != NULL;
-}
-
 /* A planned one: the old primary lives on as a replica, and the address still leads to it for a while. The blocked read is
  * ended by the server, commands are answered READONLY. */
 static void test_switchover(Life *f, gconstpointer unused)
 {
-  QV_TEST_WAIT(has_blocked_read(f->valkey));
+  fixture_await_blocked_read(f->valkey);
   cli(f->other, "REPLICAOF", "NO", "ONE", NULL);
   follow(f->valkey, f->other);
   await_trouble(f, "READONLY");

@@ -72,7 +72,7 @@ static void test_fail_and_next(Fixture *f, gconstpointer unused)
   assert_events(f, 23, "failed jobId=job-4 failedReason=rejected: \"quoted\" \xc3\xa4 prev=active\n"
                        "retries-exhausted jobId=job-4 attemptsMade=1\ndrained");
   /* Idle now: a later job wakes it through the marker. */
-  qv_test_turn_ms(300);
+  fixture_await_blocked_read(f->valkey);
   fixture_add(f->producer, "late", "{}");
   g_assert_cmpstr(test_worker_next(t)->id, ==, "late");
 }
@@ -442,7 +442,7 @@ static void test_held_slots(Fixture *f, gconstpointer unused)
   fixture_add(f->producer, "b", "{}");
   qv_worker_resume(t->worker);
   QvFetchedJob *a = test_worker_next(t), *b = test_worker_next(t);
-  qv_test_turn_ms(300); /* it waits for a third one */
+  fixture_await_blocked_read(f->valkey); /* for a third one */
   add_quietly(f, "c");
   add_quietly(f, "d");
   add_quietly(f, "e");
