@@ -4,7 +4,8 @@
  * hint and leads to a fetch. A finish brings the next job along in the same
  * round trip. A fetch whose reply was lost is asked again with the same token, and the
  * script then finds the job that the first one took. A change of the tenants' order is
- * a reason to look again, beside a blocked read: that one stays, and is the next block. */
+ * a reason to look again, beside a blocked read: that one stays, and is the next block. Who owes
+ * whom a look: worker_wake.c. */
 #include "queue/worker.h"
 
 #include <string.h>
@@ -44,6 +45,7 @@ void qv_worker_unref(QvWorker *w)
   g_free(w->uuid);
   g_free(w->fetch_token);
   g_free(w->order);
+  qv_wake_clear(w);
   g_free(w);
 }
 
@@ -105,7 +107,6 @@ void qv_worker_forget(QvWorker *w, Job *job)
 {
   if (w->keeper)
     qv_lock_keeper_remove(w->keeper, job->token);
-  w->asked -= job->asks;
   g_hash_table_remove(w->jobs, job->token);
   if (w->draining && !w->freed)
     qv_timer_arm_before_us(w->drained, 0);
@@ -196,7 +197,7 @@ void qv_worker_took(QvWorker *w, const QvReply *r, const char *token, gint64 sen
     w->next_due_ms = qv_reply_int(qv_reply_at(r, 2), -1);
     if (w->loop != LOOP_READY)
       return;
-    if (w->woken || order_n != w->order_n)
+    if (w->wake.owed || order_n != w->order_n)
       return; /* something is new since: look again at once */
     if (wait_ms > 0) {
       w->loop = LOOP_RESTING;
@@ -252,6 +253,7 @@ static void on_fetched(const QvReply *reply, const GError *error, gpointer user)
   if (!error) {
     g_autofree char *token = g_steal_pointer(&w->fetch_token);
     w->fetch_again = FALSE;
+    g_clear_pointer(&w->wake.pass, g_free);
     qv_worker_say(w, NULL);
     if (!w->freed)
       qv_worker_took(w, reply, token, w->fetch_sent_us, w->fetch_order_n);
@@ -278,10 +280,10 @@ static void send_fetch(QvWorker *w)
   qv_worker_number(now, qv_worker_now_ms());
   if (!w->fetch_token)
     w->fetch_token = qv_worker_next_token(w);
+  qv_wake_look(w);
   const char *args[] = { w->queue, w->fetch_token, w->lock_ms_text, now, w->name ? w->name : "", w->data_max_text,
-                         w->fetch_again ? "1" : "0", w->order };
+                         w->fetch_again ? "1" : "0", w->order, w->wake.pass };
   w->loop = LOOP_FETCHING;
-  w->woken = FALSE;
   w->fetch_order_n = w->order_n;
   w->fetch_sent_us = g_get_monotonic_time();
   qv_worker_ref(w);
@@ -295,15 +297,15 @@ static void on_unblocked(const QvReply *reply, const GError *error, gpointer use
     return;
   w->blocked_id = 0;
   w->fruitless_n = g_get_monotonic_time() - w->blocked_us < FRUITLESS_MS * 1000 ? w->fruitless_n + 1 : 0;
-  w->woken = w->loop == LOOP_FETCHING;
-  if (w->loop != LOOP_BLOCKED)
-    return;
-  w->loop = LOOP_READY;
+  qv_wake_note(w, reply, error);
   qv_worker_ref(w);
-  if (error && !g_error_matches(error, QV_ERROR, QV_ERROR_GONE) && !g_error_matches(error, QV_ERROR, QV_ERROR_TIMEOUT)) {
-    qv_worker_say(w, error);
-    if (!w->freed)
-      rest(w, qv_reply_error_is_transient(error) ? REST_TRANSIENT_MS : REST_ERROR_MS);
+  if (w->loop == LOOP_BLOCKED) {
+    w->loop = LOOP_READY;
+    if (error && !qv_wake_is_no_answer(error)) {
+      qv_worker_say(w, error);
+      if (!w->freed)
+        rest(w, qv_reply_error_is_transient(error) ? REST_TRANSIENT_MS : REST_ERROR_MS);
+    }
   }
   if (!w->freed)
     qv_worker_pump(w);
@@ -315,47 +317,38 @@ static void block(QvWorker *w)
   gint64 ms = BLOCK_MAX_MS;
   if (w->next_due_ms >= 0)
     ms = CLAMP(w->next_due_ms - qv_worker_now_ms(), BLOCK_MIN_MS, BLOCK_MAX_MS);
-  if (w->paused)
+  if (w->paused || qv_worker_taken(w) >= w->concurrency)
     return;
   if (w->fruitless_n >= FRUITLESS_N) {
     w->fruitless_n = FRUITLESS_N - 1; /* the next one is real again: if it lasts, all is well */
     rest(w, REST_FRUITLESS_MS);
     return;
   }
-  g_autofree char *marker = g_strconcat(w->queue, "marker", NULL);
   g_autofree char *seconds = g_strdup_printf("%" G_GINT64_FORMAT ".%03d", ms / 1000, (int)(ms % 1000));
   w->loop = LOOP_BLOCKED;
   if (w->blocked_id != 0)
     return;
   w->blocked_us = g_get_monotonic_time();
   /* The deadline is for a connection that cannot be made: fetching must go on as long as commands work. */
-  w->blocked_id = qv_conn_sendl(w->blocking, QV_SEND_ONCE, ms + QV_SILENCE_DEAD_MS, on_unblocked, w, "BZPOPMIN", marker,
-                                seconds, NULL);
-}
-
-/* The server holds back what follows a blocked read: only a new connection ends it. */
-static void unblock(QvWorker *w)
-{
-  if (w->blocked_id == 0)
-    return;
-  qv_conn_cancel(w->blocking, w->blocked_id);
-  w->blocked_id = 0;
-  if (w->loop == LOOP_BLOCKED)
-    w->loop = LOOP_READY;
-  qv_conn_reset(w->blocking);
+  w->blocked_id = qv_conn_sendl(w->blocking, QV_SEND_ONCE, ms + QV_SILENCE_DEAD_MS, on_unblocked, w, "BZPOPMIN",
+                                w->wake.marker, seconds, NULL);
 }
 
 guint qv_worker_taken(const QvWorker *w)
 {
-  return g_hash_table_size(w->jobs) + w->held + w->asked;
+  return g_hash_table_size(w->jobs) + w->held;
 }
 
-/* A blocked loop looks again where the order has changed while no slot was free. */
+/* A blocked loop looks again where the order has changed while no slot was free. A wake-up that no look follows is another's. */
 void qv_worker_pump(QvWorker *w)
 {
   gboolean may = w->loop == LOOP_READY || (w->loop == LOOP_BLOCKED && w->order_n != w->fetch_order_n);
-  if (!w->freed && !w->paused && may && qv_worker_taken(w) < w->concurrency)
+  if (w->freed)
+    return;
+  if (!w->paused && may && qv_worker_taken(w) < w->concurrency)
     send_fetch(w);
+  else if (w->loop != LOOP_FETCHING)
+    qv_wake_give_back(w);
 }
 
 /* Stalled jobs */
@@ -402,6 +395,7 @@ QvWorker *qv_worker_new(const QvWorkerOptions *options, const QvWorkerEvents *ev
   w->events = *events;
   w->user = user;
   w->queue = qv_queue_prefix(options->prefix);
+  qv_wake_init(w);
   w->name = g_strdup(options->name);
   w->uuid = g_strdup(uuid);
   w->concurrency = MAX(options->concurrency, 1);
@@ -454,7 +448,8 @@ void qv_worker_free(QvWorker *w)
 void qv_worker_pause(QvWorker *w)
 {
   w->paused = TRUE;
-  unblock(w);
+  if (w->loop == LOOP_BLOCKED)
+    w->loop = LOOP_READY; /* the read stays: closing its connection could lose the wake-up that it has popped */
 }
 
 void qv_worker_resume(QvWorker *w)

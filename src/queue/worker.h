@@ -100,8 +100,8 @@ void qv_worker_fail(QvWorker *worker, QvFetchedJob *job, const char *reason, QvF
 void qv_worker_take_keys(QvWorker *worker, QvFetchedJob *job, char **take_keys);
 /* Back to the head of the queue, unrun. TENANT: as far as the caller knows better than the job's text; may be NULL. */
 void qv_worker_release(QvWorker *worker, QvFetchedJob *job, const char *tenant, QvFinishFunc func, gpointer user);
-/* JOB's slot stays taken behind its end, until qv_worker_free_slot: no next job comes along with the end unless another
- * slot is free. Before complete or fail, once. */
+/* JOB's slot stays taken behind its end, until qv_worker_free_slot: no next job comes along with the end. Before complete
+ * or fail, once. */
 void qv_worker_hold_slot(QvWorker *worker, QvFetchedJob *job);
 /* A slot that was held is free. JOB: NULL behind its end, the callback of which has begun. */
 void qv_worker_free_slot(QvWorker *worker, QvFetchedJob *job);

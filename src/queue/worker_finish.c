@@ -141,9 +141,7 @@ static void send_end(gpointer user)
   /* Once asked for, a next job must be asked for again: the lost reply may have held one. */
   if (!job->again) {
     guint others = qv_worker_taken(w) - 1 + (w->fetch_token != NULL);
-    job->fetch_next = !w->paused && others + job->holds < w->concurrency;
-    job->asks = job->fetch_next && job->holds;
-    w->asked += job->asks;
+    job->fetch_next = !w->paused && !job->holds && others < w->concurrency;
   }
   send_finish(job);
 }

@@ -16,7 +16,6 @@ typedef struct {
   QvWorker *worker;
   JobState state;
   gboolean holds; /* its slot stays taken behind its end */
-  gboolean asks;  /* its end asks for a job for another slot than its own */
   char *token;
   QvJobOptions options;
   /* While ENDING: */
@@ -43,6 +42,15 @@ typedef enum {
   LOOP_RESTING,  /* rate limit or an error: the timer wakes it */
 } Loop;
 
+/* worker_wake.c */
+typedef struct {
+  char *marker;         /* the key that BZPOPMIN waits for */
+  gboolean owed;        /* one was popped, and no look has been sent since */
+  char *member, *score; /* that one */
+  char *pass;           /* what the look on its way gives back if it passes over all that waits; "": nothing */
+  char *passed;         /* what was given back last for a look of another's */
+} Wake;
+
 struct QvWorker {
   guint refs;
   gboolean freed;
@@ -59,7 +67,7 @@ struct QvWorker {
   QvConn *conn, *blocking;
   QvLockKeeper *keeper;
   GHashTable *jobs; /* token > Job */
-  guint held, asked; /* slots besides: of jobs that have ended, of those that ends ask for */
+  guint held; /* slots besides: of jobs that have ended */
   gboolean paused, draining;
   QvDoneFunc drained_func;
   gpointer drained_user;
@@ -70,7 +78,7 @@ struct QvWorker {
   char *order;        /* for take.lua; "" for BullMQ's own */
   guint order_n, fetch_order_n; /* changes of it; as of the fetch on its way */
   guint64 blocked_id; /* BZPOPMIN is on its way, maybe beside a fetch */
-  gboolean woken;     /* the marker came while a fetch was on its way */
+  Wake wake;
   gint64 blocked_us;    /* since when */
   guint fruitless_n;    /* wake-ups in a row that came at once and brought nothing */
   gint64 next_due_ms;   /* of the first delayed job, -1: none known */
@@ -97,3 +105,15 @@ void qv_worker_say(QvWorker *worker, const GError *why);
 void qv_worker_forget(QvWorker *worker, Job *job);
 void qv_worker_ref(QvWorker *worker);
 void qv_worker_unref(QvWorker *worker);
+
+/* worker_wake.c */
+void qv_wake_init(QvWorker *worker);
+void qv_wake_clear(QvWorker *worker);
+/* What BZPOPMIN answered. */
+void qv_wake_note(QvWorker *worker, const QvReply *reply, const GError *error);
+/* The connection is gone, or the time over: nobody knows what the server did. */
+gboolean qv_wake_is_no_answer(const GError *error);
+/* A look is about to be sent: plans what it passes on. */
+void qv_wake_look(QvWorker *worker);
+/* No look follows: what was popped, if anything, is there again for others. */
+void qv_wake_give_back(QvWorker *worker);

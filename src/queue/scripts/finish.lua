@@ -172,10 +172,15 @@ end
 local code = finish()
 local next = false
 if ARGV[12] == '1' then
-  next = take(ARGV[13], ARGV[14], now, ARGV[15], tonumber(ARGV[16]), ARGV[11] == '1', ARGV[17])
+  next = take(ARGV[13], ARGV[14], now, ARGV[15], tonumber(ARGV[16]), ARGV[11] == '1', ARGV[17], '')
 end
-if code == 0 and not (next and next[1] == 1) and call('LLEN', P .. 'wait') == 0 and call('LLEN', P .. 'active') == 0 and
-  call('ZCARD', P .. 'prioritized') == 0 then
-  emit('drained')
+if code == 0 and not (next and next[1] == 1) then
+  if call('LLEN', P .. 'wait') > 0 or call('ZCARD', P .. 'prioritized') > 0 then
+    if call('HEXISTS', P .. 'meta', 'concurrency') == 1 then
+      wake() -- this one's place is free now, for another worker
+    end
+  elseif call('LLEN', P .. 'active') == 0 then
+    emit('drained')
+  end
 end
 return { code, next }

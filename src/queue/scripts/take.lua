@@ -1,12 +1,14 @@
 -- SPDX-License-Identifier: Apache-2.0
--- take(token, lock_ms, now, worker, data_max, again, order): the next job into `active`
+-- take(token, lock_ms, now, worker, data_max, again, order, pass): the next job into `active`
 -- under a lock. A table that starts with 1 and the job, or 0, the ms to wait for
 -- the rate limit (-1: none) and the ms at which the first delayed job is due (-1).
 -- order: '' for BullMQ's own order; else lines '-T' for a tenant that may have no more
 -- now, and '=T' for tenants that had a job lately, the latest last. Then the next job is the
 -- first one whose tenant had none lately, else the first of the tenant that had one longest
--- ago. Jobs that are passed over stay where they are.
+-- ago. Jobs that are passed over stay where they are; where all that wait are, and pass is not '', it
+-- is added as a marker: another worker may take them.
 local LOOK_MAX, LOOK_PAGE, DECODE_MAX = 2000, 200, 4194304
+local passed_over = false
 
 local function promote(now)
   local due = call('ZRANGEBYSCORE', P .. 'delayed', 0, (now + 1) * 4096 - 1, 'LIMIT', 0, 1000)
@@ -69,6 +71,7 @@ end
 local function consider(id, list, look)
   local tenant = tenant_of(id, look)
   local rank = tenant and (look.rank[tenant] or 0)
+  passed_over = passed_over or rank == -1
   if rank and rank >= 0 and (not look.best_rank or rank < look.best_rank) then
     look.best_rank, look.best, look.list = rank, id, list
   end
@@ -174,7 +177,7 @@ local function start(id, token, lock_ms, now, worker, max, duration)
   call('ZADD', P .. 'marker', 0, '0') -- the next idle worker wakes and looks
 end
 
-local function take(token, lock_ms, now, worker, data_max, again, order)
+local function take(token, lock_ms, now, worker, data_max, again, order, pass)
   if again then -- the reply of a first try with this token was lost
     for _, id in ipairs(call('LRANGE', P .. 'active', 0, -1)) do
       if call('GET', P .. id .. ':lock') == token then
@@ -203,6 +206,9 @@ local function take(token, lock_ms, now, worker, data_max, again, order)
       end
       call('LREM', P .. 'active', 1, id) -- its hash was removed: nothing to run, nothing to fail
       id = pop(order, data_max)
+    end
+    if passed_over and pass ~= '' then
+      call('ZADD', P .. 'marker', 0, pass)
     end
   end
   local first = call('ZRANGE', P .. 'delayed', 0, 0, 'WITHSCORES')

@@ -197,6 +197,14 @@ char *fixture_events(QvTestValkey *v, guint from)
   return qv_test_valkey_cli(v, "EVAL", script, "1", P "events", n, NULL);
 }
 
+guint fixture_scripts_n(QvTestValkey *v)
+{
+  g_autofree char *stats = qv_test_valkey_cli(v, "INFO", "commandstats", NULL);
+  const char *at = strstr(stats, "cmdstat_evalsha:calls=");
+  g_assert_nonnull(at);
+  return (guint)g_ascii_strtoull(at + strlen("cmdstat_evalsha:calls="), NULL, 10);
+}
+
 void fixture_wait_cli(QvTestValkey *v, const char *expected, const char *command, const char *key, const char *more)
 {
   g_autofree char *last = NULL;

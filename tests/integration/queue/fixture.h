@@ -47,6 +47,8 @@ gboolean fixture_remove(QvProducer *producer, const char *id);
 char *fixture_state(QvProducer *producer, const char *id);
 /* The events of the stream as "event k=v k=v" lines, without their ids, from the n-th on. The caller's. */
 char *fixture_events(QvTestValkey *valkey, guint from);
+/* How many scripts have run. */
+guint fixture_scripts_n(QvTestValkey *valkey);
 /* Waits until valkey-cli answers that. */
 void fixture_wait_cli(QvTestValkey *valkey, const char *expected, const char *command, const char *key, const char *more);
 

@@ -426,7 +426,7 @@ static void test_held_slot(Fixture *f, gconstpointer unused)
   qv_worker_free_slot(t->worker, NULL);
   QvFetchedJob *job = test_worker_next(t);
   g_assert_cmpstr(job->id, ==, "two");
-  /* Free before its end is answered: the end itself does for both. */
+  /* Free before its end is answered: filled behind that answer. */
   end_held(t, job, on_one_more, &done);
   qv_worker_free_slot(t->worker, job);
   QV_TEST_WAIT(done == 2);
