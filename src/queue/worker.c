@@ -195,6 +195,8 @@ void qv_worker_took(QvWorker *w, const QvReply *r, const char *token, gint64 sen
   if (qv_reply_int(qv_reply_at(r, 0), 0) != 1) {
     gint64 wait_ms = qv_reply_int(qv_reply_at(r, 1), -1);
     w->next_due_ms = qv_reply_int(qv_reply_at(r, 2), -1);
+    if (w->loop != LOOP_FETCHING && order_n == w->order_n)
+      w->fetch_order_n = order_n; /* a look as good as the loop's own */
     if (w->loop != LOOP_READY)
       return;
     if (w->wake.owed || order_n != w->order_n)

@@ -76,7 +76,7 @@ struct QvWorker {
   gboolean fetch_again;
   gint64 fetch_sent_us;
   char *order;        /* for take.lua; "" for BullMQ's own */
-  guint order_n, fetch_order_n; /* changes of it; as of the fetch on its way */
+  guint order_n, fetch_order_n; /* changes of it; as of the fetch on its way, or the last look */
   guint64 blocked_id; /* BZPOPMIN is on its way, maybe beside a fetch */
   Wake wake;
   gint64 blocked_us;    /* since when */

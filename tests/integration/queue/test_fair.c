@@ -219,6 +219,33 @@ static void test_refused_frees_others(Fixture *f, gconstpointer unused)
   g_assert_cmpstr(left, ==, "0");
 }
 
+static void on_pong(const QvReply *reply, const GError *error, gpointer user)
+{
+  g_assert_no_error(error);
+  *(gboolean *)user = TRUE;
+}
+
+/* An end that meets an empty queue has looked under the order that its job made: nobody looks once more. That is one
+ * script; a renewal or a look in its time would be another one, but not at every try. */
+static void test_end_looks(Fixture *f, gconstpointer unused)
+{
+  guint least = G_MAXUINT;
+  for (int i = 0; i < 10 && least > 1; i++) {
+    g_autofree char *id = g_strdup_printf("a%d", i), *served = g_strdup_printf("t%d", i);
+    add(f, id, "a");
+    qv_worker_resume(f->t->worker);
+    QvFetchedJob *job = test_worker_next(f->t);
+    order(f, "", served);
+    guint before = fixture_scripts_n(f->valkey);
+    g_assert_cmpint(test_worker_complete(f->t, job, "1"), ==, QV_FINISH_DONE);
+    gboolean done = FALSE;
+    qv_conn_sendl(qv_worker_conn(f->t->worker), QV_SEND_AGAIN, 0, on_pong, &done, "PING", NULL); /* behind whatever was sent */
+    QV_TEST_WAIT(done);
+    least = MIN(least, fixture_scripts_n(f->valkey) - before);
+  }
+  g_assert_cmpuint(least, ==, 1);
+}
+
 static void add_test(const char *name, void (*test)(Fixture *, gconstpointer))
 {
   fixture_test_add("/queue/fair", name, FIXTURE_WORKER, test);
@@ -234,5 +261,6 @@ int main(int argc, char **argv)
   add_test("put-back", test_put_back);
   add_test("keys", test_keys);
   add_test("refused-frees-others", test_refused_frees_others);
+  add_test("end-looks", test_end_looks);
   return g_test_run();
 }
