@@ -127,9 +127,8 @@ static void lookup(const char *name, QvIps *ips)
   if (getaddrinfo(name, NULL, &hints, &found) != 0)
     return;
   for (const struct addrinfo *one = found; one != NULL; one = one->ai_next) {
-    /* More addresses than can be checked: none of them. */
     if (ips->n == QV_RESOLVER_IPS_MAX) {
-      ips->n = 0;
+      ips->n++;
       break;
     }
     QvIp *ip = &ips->ips[ips->n];
@@ -194,7 +193,7 @@ static void on_answers(QvWatch *watch, guint32 events)
     ssize_t n = recv(watch->fd, &got, sizeof got, 0);
     if (n < 0 && errno == EINTR)
       continue;
-    if (n != sizeof got || got.ips.n > QV_RESOLVER_IPS_MAX)
+    if (n != sizeof got || got.ips.n > QV_RESOLVER_IPS_MAX + 1)
       return;
     Entry *entry = g_hash_table_lookup(resolver->by_id, GUINT_TO_POINTER(got.id));
     if (entry == NULL)

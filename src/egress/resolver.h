@@ -12,14 +12,14 @@
 
 enum {
   QV_RESOLVER_PROCESSES = 4,
-  QV_RESOLVER_IPS_MAX = 16,
+  QV_RESOLVER_IPS_MAX = 64, /* of one name, both kinds: large fronts have a dozen of each */
   QV_RESOLVER_KEEP_MS = 3000,
   QV_RESOLVER_LOST_MS = 30000, /* without an answer: a process died over it */
   QV_RESOLVER_FD = 3,          /* of the role */
 };
 
 typedef struct {
-  guint n; /* 0: no such name, or no answer */
+  guint n; /* 0: no such name, or no answer; above QV_RESOLVER_IPS_MAX: more than can be checked, and none is here */
   QvIp ips[QV_RESOLVER_IPS_MAX];
 } QvIps;
 

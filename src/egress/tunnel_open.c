@@ -166,7 +166,13 @@ static void on_resolved(const QvIps *ips, gpointer user)
   const char *row = NULL;
   tunnel->state = QV_TUNNEL_CONNECT; /* no question is out any more */
   const QvRegistry *registry = qv_registries_find(tunnel->proxy->registries, opening->request.host_port);
-  QvReason why = registry == NULL ? QV_REASON_HOST_NOT_LISTED : qv_policy_addresses(ips->ips, ips->n, registry, &row);
+  QvReason why = QV_REASON_ADDRESS_REFUSED;
+  if (registry == NULL)
+    why = QV_REASON_HOST_NOT_LISTED;
+  else if (ips->n > QV_RESOLVER_IPS_MAX)
+    row = "more addresses than are checked";
+  else
+    why = qv_policy_addresses(ips->ips, ips->n, registry, &row);
   if (why != QV_REASON_NONE) {
     if (row != NULL && qv_proxy_log_allows(tunnel->proxy))
       qv_log(QV_LOG_WARNING, "a listed name leads to an address that is not allowed", "host", opening->request.host_port, "range",

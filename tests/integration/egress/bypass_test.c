@@ -45,6 +45,13 @@ static const struct {
   {"::ffff:169.254.169.254", "403 address_refused"}, {"::ffff:100.64.0.1", "403 address_refused"},
   {W_PUBLIC " 10.0.0.7", "403 address_refused"}, {"10.0.0.7 " W_PUBLIC, "403 address_refused"}, {W_PUBLIC " ::1", "403 address_refused"},
   {W_PUBLIC, "200 "}, {W_PUBLIC6, "200 "},
+  /* as many as a large registry's front has, 12 of each kind, and as many with one among them that may not be */
+#define TEN_MORE(family) family "1 " family "2 " family "3 " family "4 " family "5 " family "6 " family "7 " family "8 " family "9 " family "10 "
+  {TEN_MORE("11.22.34.") TEN_MORE("2a0b:2::") "11.22.34.11 2a0b:2::11 " W_PUBLIC6 " " W_PUBLIC, "200 "},
+  {TEN_MORE("11.22.34.") TEN_MORE("2a0b:2::") "11.22.34.11 2a0b:2::11 10.0.0.7 " W_PUBLIC, "403 address_refused"},
+  /* 72, more than are checked */
+  {TEN_MORE("11.22.34.") TEN_MORE("11.22.35.") TEN_MORE("11.22.36.") TEN_MORE("2a0b:2::") TEN_MORE("2a0b:3::") TEN_MORE("2a0b:4::")
+   TEN_MORE("11.22.37.") "2a0b:5::1 " W_PUBLIC, "403 address_refused"},
 };
 
 /* Heads as they stand; @ is the base64 of a right token, and nothing may be dialled unless the verdict is 200. */
