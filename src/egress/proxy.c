@@ -168,6 +168,21 @@ static gboolean on_accept_again(gpointer user)
   return G_SOURCE_REMOVE;
 }
 
+/* Room for one more connection without a token: first goes who was answered, then who says the least. Who waits for Valkey stays. */
+static gboolean make_room(QvProxy *proxy)
+{
+  static const QvWait order[] = {QV_WAIT_LINGER, QV_WAIT_HEAD};
+  if (proxy->all.length - proxy->tunnels < proxy->limits.opening)
+    return TRUE;
+  for (gsize i = 0; i < G_N_ELEMENTS(order); i++) {
+    if (proxy->waits[order[i]].head == NULL)
+      continue;
+    qv_tunnel_drop(proxy->waits[order[i]].head->data);
+    return TRUE;
+  }
+  return FALSE;
+}
+
 static void on_connection(QvWatch *watch, guint32 events)
 {
   QvProxy *proxy = ((Listener *)watch)->proxy;
@@ -186,9 +201,10 @@ static void on_connection(QvWatch *watch, guint32 events)
     }
     if (fd < 0)
       continue;
-    if (proxy->waits[QV_WAIT_HEAD].length >= proxy->limits.opening)
-      qv_tunnel_drop(proxy->waits[QV_WAIT_HEAD].head->data);
-    qv_tunnel_start(proxy, fd, peer_v4(&peer, bytes) ? bytes : NULL);
+    if (make_room(proxy))
+      qv_tunnel_start(proxy, fd, peer_v4(&peer, bytes) ? bytes : NULL);
+    else
+      close(fd);
   }
   qv_loop_again(proxy->loop, watch);
 }

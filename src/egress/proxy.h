@@ -11,7 +11,7 @@
 typedef struct {
   guint tunnels;           /* in all, opening ones included */
   guint tunnels_per_token;
-  guint opening;           /* connections that have not shown a token yet: the oldest goes when there are more */
+  guint opening;           /* connections that hold no token, refused ones that linger among them: the oldest goes when there are more */
   gint64 token_bytes;      /* both ways */
   gint64 head_ms;          /* for the head, and for the ClientHello */
   gint64 connect_ms;

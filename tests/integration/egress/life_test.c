@@ -223,7 +223,8 @@ static void test_many(void)
   guint64 before = resident_kib(world_proxy_pid(world));
   for (guint i = 0; i < TUNNELS; i++)
     fds[i] = world_tunnel(world, token);
-  for (guint i = 0; i < TUNNELS; i += 97)
+  guint lived = 0;
+  for (guint i = 0; i < TUNNELS; i += 97, lived++)
     g_assert_true(world_tunnel_lives(fds[i]));
   guint64 after = resident_kib(world_proxy_pid(world));
   g_test_message("%d tunnels: %" G_GUINT64_FORMAT " KiB more", TUNNELS, after - before);
@@ -239,6 +240,53 @@ static void test_many(void)
     world_await_end(stuck[i]);
     close(stuck[i]);
   }
+  /* Each is counted, and what went through them, to the byte. */
+  g_autofree char *usage = world_usage(world, token);
+  g_auto(GStrv) rows = g_strsplit(usage, "\n", -1);
+  guint through = TUNNELS * hello->len + lived * W_LIFE_BYTES;
+  g_autofree char *row = g_strdup_printf(W_HOST ":443 %d %u %u 0", TUNNELS, through, through);
+  g_autofree char *stuck_row = g_strdup_printf(W_HOST ":445 %d %u ", STUCK, STUCK * hello->len);
+  g_assert_cmpstr(rows[0], ==, row);
+  g_assert_true(g_str_has_prefix(rows[1], stuck_row));
+  world_free(world);
+}
+
+static guint files_n(GPid pid)
+{
+  g_autofree char *path = g_strdup_printf("/proc/%d/fd", pid);
+  g_autoptr(GDir) dir = g_dir_open(path, 0, NULL);
+  guint n = 0;
+  g_assert_nonnull(dir);
+  while (g_dir_read_name(dir) != NULL)
+    n++;
+  return n;
+}
+
+/* Connections that were refused and stay take no descriptor away from others: they wait for their end in so many places as those that
+ * have not said who they are. */
+static void test_refused(void)
+{
+  enum { REFUSED = 3000, PLACES = 1024, BESIDE = 64 };
+  World *world = open_world(NULL);
+  g_autofree char *token = world_token(world, hosts, NULL, 600000);
+  g_autofree int *fds = g_new(int, REFUSED);
+  int kept = world_tunnel(world, token);
+  guint most = 0;
+  for (guint i = 0; i < REFUSED; i++) {
+    fds[i] = world_connect(world);
+    world_send(fds[i], "GET / HTTP/1.1\r\n\r\n", 18);
+    g_free(world_head(fds[i]));
+    if (i % 50 == 0)
+      most = MAX(most, files_n(world_proxy_pid(world)));
+  }
+  g_test_message("%u descriptors at most", most);
+  g_assert_cmpuint(most, <=, PLACES + BESIDE);
+  g_assert_true(world_tunnel_lives(kept));
+  int fd = world_tunnel(world, token);
+  close(fd);
+  close(kept);
+  for (guint i = 0; i < REFUSED; i++)
+    close(fds[i]);
   world_free(world);
 }
 
@@ -447,6 +495,7 @@ int main(int argc, char **argv)
   g_test_add_func("/life/usage", test_usage);
   g_test_add_func("/life/many", test_many);
   g_test_add_func("/life/slow", test_slow);
+  g_test_add_func("/life/refused", test_refused);
   g_test_add_func("/life/reload", test_reload);
   g_test_add_func("/life/reload-narrows", test_reload_narrows);
   g_test_add_func("/life/drain", test_drain);

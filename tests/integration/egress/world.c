@@ -432,7 +432,7 @@ int world_tunnel_to(const World *world, const char *token, const char *host, gui
 
 gboolean world_tunnel_lives(int fd)
 {
-  char back[5];
-  world_send(fd, "still", 5);
-  return world_read(fd, back, 5) && memcmp(back, "still", 5) == 0;
+  char back[W_LIFE_BYTES];
+  world_send(fd, "still", sizeof back);
+  return world_read(fd, back, sizeof back) && memcmp(back, "still", sizeof back) == 0;
 }

@@ -78,7 +78,8 @@ char *world_verdict(const char *head);
 int world_tunnel(const World *world, const char *token);
 /* The same to port PORT of HOST; without the ClientHello where it is SILENT. */
 int world_tunnel_to(const World *world, const char *token, const char *host, guint port, gboolean silent);
-/* Is it alive? Sends and gets back a few bytes. */
+/* Is it alive? Sends and gets back W_LIFE_BYTES. */
+#define W_LIFE_BYTES 5
 gboolean world_tunnel_lives(int fd);
 
 /* ---- usage */
