@@ -198,7 +198,6 @@ static void test_healthy(Fixture *f, gconstpointer data)
   expect_in(root, "QD956", "ok", "as in the lock file here");
   expect_in(root, "QD958", "ok", "current key");
   expect_in(root, "valkey-eviction", "ok", "noeviction");
-  expect_in(root, "valkey-clock", "ok", "0 s");
   expect_in(root, "valkey-version", "ok", "");
   expect_in(root, "valkey-persistence", "ok", "");
   expect_in(root, "valkey-memory", "ok", "");
@@ -210,6 +209,7 @@ static void test_healthy(Fixture *f, gconstpointer data)
   /* By kernel and release. */
   g_assert_true(find(root, "host-runsc", "ok", "runsc version") != NULL || find(root, "host-runsc", "warn", "runsc version") != NULL);
   json_decref(root);
+  json_decref(await(f, "valkey-clock", "ok", "0 s")); /* an answer that takes its time is off by half of that */
   run_setenv(f->run, "QUAVON_EDITION", "enterprise");
   expect(f, "QD955", "fail", "on this host");
   run_setenv(f->run, "QUAVON_EDITION", "community");
