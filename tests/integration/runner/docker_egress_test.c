@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/exit.h"
 #include "base/random.h"
-#include "protocol/cancel.h"
 #include "runner/egress_trial.h"
 #include "way_job.h"
 
@@ -290,24 +289,13 @@ static void test_background(void)
   drop_tunnels();
 }
 
-static void on_sent(const GError *error, gpointer user)
-{
-  g_assert_no_error(error);
-  *(gboolean *)user = TRUE;
-}
-
 static void test_cancelled(void)
 {
   char sha256[65];
-  gsize n;
-  gboolean sent = FALSE;
   g_autoptr(QvJob) job = egress_job("dial good.example:443 hold", "true");
   world_add(world, job, sha256);
   AWAIT(fake_proxy_open_n(proxy) == 1);
-  g_autofree char *text = qv_cancel_sign(job, qv_clock_unix_ms(), world->key, &n, NULL);
-  qv_cancel_put(world->conn, "quavon-sandbox", job->job_id, text, n, 600000, 0, on_sent, &sent);
-  while (!sent)
-    g_main_context_iteration(NULL, TRUE);
+  world_cancel(world, job);
   g_autoptr(QvResult) result = world_result(world, job, sha256);
   g_assert_cmpstr(qv_code_text(result->code), ==, "cancelled");
   expect_nothing_left();

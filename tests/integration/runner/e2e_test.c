@@ -227,27 +227,18 @@ static void test_forged_output(void)
   free(text);
 }
 
-static void cancel(const QvJob *job)
-{
-  gsize n;
-  g_autoptr(GError) error = NULL;
-  g_autofree char *text = qv_cancel_sign(job, qv_clock_unix_ms(), world->key, &n, &error);
-  g_assert_no_error(error);
-  qv_cancel_put(world->conn, "quavon-sandbox", job->job_id, text, n, 600000, 0, NULL, NULL);
-}
-
 static void test_cancelled(void)
 {
   g_autoptr(QvJob) job = world_job(world, "sleep 1000");
   char sha256[65];
   world_add(world, job, sha256);
   world_await_state(world, job->job_id, QV_JOB_ACTIVE);
-  cancel(job);
+  world_cancel(world, job);
   g_autoptr(QvResult) result = world_result(world, job, sha256);
   g_assert_cmpstr(qv_code_text(result->code), ==, "cancelled");
   /* Before it was taken: check 8. */
   g_autoptr(QvJob) early = world_job(world, "sleep 1000");
-  cancel(early);
+  world_cancel(world, early);
   world_expect(world, early, "cancelled");
   world_expect_clean(world);
 }

@@ -12,30 +12,12 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "protocol/cancel.h"
 #include "runner/ipc.h"
 #include "runner/unpack.h"
 #include "support/proxy.h"
 #include "world.h"
 
 #define JOBS WORLD_PREFIX ":sandbox:"
-
-static void sent(const GError *error, gpointer user)
-{
-  g_assert_no_error(error);
-  *(gboolean *)user = TRUE;
-}
-
-static void cancel(World *world, const QvJob *job)
-{
-  gsize n;
-  gboolean done = FALSE;
-  g_autofree char *text = qv_cancel_sign(job, qv_clock_unix_ms(), world->key, &n, NULL);
-  g_assert_nonnull(text);
-  qv_cancel_put(world->conn, WORLD_PREFIX, job->job_id, text, n, 600000, 0, sent, &done);
-  while (!done)
-    g_main_context_iteration(NULL, TRUE);
-}
 
 static char *ask(World *world, const char *command, const char *key, const char *more)
 {
@@ -96,7 +78,7 @@ static void cancel_waiting(World *world)
   char sha256[65];
   g_autoptr(QvJob) job = world_job(world, "true");
   world_add(world, job, sha256);
-  cancel(world, job);
+  world_cancel(world, job);
   world_start(world, NULL);
   expect_once(world, job, sha256, "cancelled");
   g_assert_false(started(world, job));
@@ -107,13 +89,14 @@ static void cancel_preparing(World *world)
 {
   for (int tries = 0; tries < 50; tries++) {
     char sha256[65];
+    AWAIT(world_child(world->runner, "job") == 0); /* that of the try before */
     g_autoptr(QvJob) job = world_job(world, "sleep 1000");
     world_add(world, job, sha256);
     GPid process = await_child(world->runner, "job");
     kill(process, SIGSTOP);
     g_autofree char *runs = g_strconcat("sandbox runs jobId=", job->job_id, NULL);
     gboolean early = !world_log_has(world, runs);
-    cancel(world, job);
+    world_cancel(world, job);
     g_autofree char *line = g_strdup_printf("jobId=%s event=INTERRUPT phase=STOPPING", job->job_id);
     world_await_log(world, line);
     g_autofree char *key = g_strconcat(JOBS, job->job_id, NULL), *said = ask(world, "HGET", key, "progress");
@@ -136,7 +119,7 @@ static void cancel_at(World *world, const char *stage)
   g_assert_true(await_stage(world, job, stage));
   if (strcmp(stage, "step") == 0)
     g_assert_true(await_stage(world, job, "step\",\"step\":2,\"steps\":2,\"name\":\"second")); /* the whole word of it */
-  cancel(world, job);
+  world_cancel(world, job);
   expect_once(world, job, sha256, "cancelled");
 }
 
@@ -152,7 +135,7 @@ static void cancel_collecting(World *world)
     job->given.artefact_bytes = 67108864;
     world_add(world, job, sha256);
     if (await_stage(world, job, "collecting"))
-      cancel(world, job);
+      world_cancel(world, job);
     g_autoptr(QvResult) result = world_result(world, job, sha256);
     g_assert_cmpuint(world_ends(world, job->job_id), ==, 1);
     if (g_strcmp0(qv_code_text(result->code), "cancelled") == 0)
@@ -248,7 +231,7 @@ static void test_hang_before_report(World *world)
   g_assert_true(await_stage(world, job, "step"));
   GPid unpack = await_child(await_child(world->runner, "job"), "unpack");
   hold_before_report(unpack);
-  cancel(world, job);
+  world_cancel(world, job);
   expect_once(world, job, sha256, "cancelled");
   int status;
   g_assert_cmpint(waitpid(unpack, &status, __WALL), ==, unpack); /* its tracer hears of its end, too */
@@ -423,6 +406,12 @@ static void test_turns(World *world)
   world_expect_clean(world);
 }
 
+static gboolean list_is(World *world, const char *list, const char *length)
+{
+  g_autofree char *key = g_strconcat(JOBS, list, NULL), *is = ask(world, "LLEN", key, NULL);
+  return strcmp(is, length) == 0;
+}
+
 /* A tenant over its cap holds no slot: with two slots and eight of its jobs in front, the other's are not behind them. */
 static void test_cap(World *world)
 {
@@ -442,10 +431,9 @@ static void test_cap(World *world)
     g_autoptr(QvResult) result = world_result(world, jobs->pdata[i], sha256[i]);
     g_assert_cmpint(result->status, ==, QV_STATUS_SUCCEEDED);
   }
-  g_autofree char *waiting = ask(world, "LLEN", JOBS "wait", NULL), *active = ask(world, "LLEN", JOBS "active", NULL);
-  g_assert_cmpstr(waiting, ==, "8"); /* where BullMQ sees them wait */
-  g_assert_cmpstr(active, ==, "1");
-  cancel(world, endless);
+  AWAIT(list_is(world, "wait", "8")); /* where BullMQ sees them wait */
+  AWAIT(list_is(world, "active", "1"));
+  world_cancel(world, endless);
   expect_once(world, endless, endless_sha256, "cancelled");
   gint64 free_at = 0;
   for (int i = 0; i < MANY; i++) { /* in their order, one at a time */

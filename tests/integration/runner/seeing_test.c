@@ -9,7 +9,6 @@
 
 #include "../../unit/runner/prom.h"
 #include "base/clock.h"
-#include "protocol/cancel.h"
 #include "support/loop.h"
 #include "world.h"
 
@@ -167,14 +166,6 @@ static void test_rejected(void)
   QV_TEST_WAIT(metric("quavon_jobs_total{status=\"rejected\",code=\"malformed\"}") == 1);
 }
 
-static void cancel(const QvJob *job)
-{
-  gsize n;
-  g_autofree char *text = qv_cancel_sign(job, qv_clock_unix_ms(), world->key, &n, NULL);
-  g_assert_nonnull(text);
-  qv_cancel_put(world->conn, "quavon-sandbox", job->job_id, text, n, 600000, 0, NULL, NULL);
-}
-
 /* Running jobs and the queue's depth, while they are so. */
 static void test_busy(void)
 {
@@ -185,7 +176,7 @@ static void test_busy(void)
   world_await_state(world, first->job_id, QV_JOB_ACTIVE);
   world_add(world, second, sha256);
   QV_TEST_WAIT(metric("quavon_jobs_running") == 1 && metric("quavon_queue_waiting") == 1);
-  cancel(first);
+  world_cancel(world, first);
   g_autofree char *text = NULL;
   g_assert_cmpint(world_wait(world, second->job_id, &text), ==, QV_JOB_COMPLETED);
   QV_TEST_WAIT(metric("quavon_jobs_total{status=\"cancelled\",code=\"cancelled\"}") == 1);

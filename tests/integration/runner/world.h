@@ -99,7 +99,10 @@ void world_await_started(World *world, const QvJob *job);
 /* world_job, world_add and world_await_started. */
 QvJob *world_started_job(World *world, const char *script, char sha256[65]);
 
-/* Waits for the end. *TEXT: return value or reason. */
+/* A signed cancel; it is stored and told when this returns. */
+void world_cancel(World *world, const QvJob *job);
+
+/* Waits for the end, which comes before its sandbox is gone. *TEXT: return value or reason. */
 QvJobState world_wait(World *world, const char *id, char **text);
 /* Waits until the job is in STATE (or ended, which fails the test where that is not STATE). */
 void world_await_state(World *world, const char *id, QvJobState state);

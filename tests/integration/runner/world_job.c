@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "format/gzip.h"
 #include "format/tar.h"
+#include "protocol/cancel.h"
 #include "protocol/payload.h"
 #include "world.h"
 
@@ -171,6 +172,17 @@ QvJob *world_started_job(World *world, const char *script, char sha256[65])
   world_add(world, job, sha256);
   world_await_started(world, job);
   return job;
+}
+
+void world_cancel(World *world, const QvJob *job)
+{
+  gsize n;
+  Call call = {0};
+  g_autoptr(GError) error = NULL;
+  g_autofree char *text = qv_cancel_sign(job, qv_clock_unix_ms(), world->key, &n, &error);
+  g_assert_no_error(error);
+  qv_cancel_put(world->conn, WORLD_PREFIX, job->job_id, text, n, 600000, 0, on_done, &call);
+  call_wait(&call);
 }
 
 static QvJobState look(World *world, const char *id, char **text)
