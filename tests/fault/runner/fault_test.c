@@ -116,6 +116,7 @@ static void strike_engine(Round *round, Fault fault)
     break;
   case FAULT_freeze_engine:
     pid = place_engine();
+    g_assert_cmpint(pid, >, 0);
     kill(pid, SIGSTOP);
     pause_ms(ms);
     kill(pid, SIGCONT);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Owns the look for leftovers. A process is of this world when one of its descriptors is the world's log
- * (all roles of a runner inherit it) or its arguments name the world's folder. */
+/* Owns the look for leftovers. */
 #include "leftovers.h"
 
 #include <errno.h>
@@ -32,39 +31,7 @@ const char *leftover_name(LeftoverKind kind)
   return names[kind];
 }
 
-/* ---- processes and mounts */
-
-static gboolean has_log_open(World *world, const char *pid)
-{
-  g_autofree char *folder = g_build_filename("/proc", pid, "fd", NULL);
-  g_autoptr(GDir) dir = g_dir_open(folder, 0, NULL);
-  for (const char *name = dir != NULL ? g_dir_read_name(dir) : NULL; name != NULL; name = g_dir_read_name(dir)) {
-    g_autofree char *link = g_build_filename(folder, name, NULL), *target = g_file_read_link(link, NULL);
-    if (g_strcmp0(target, world->log_file) == 0)
-      return TRUE;
-  }
-  return FALSE;
-}
-
-static void add_processes(World *world, GPtrArray *lines)
-{
-  g_autoptr(GDir) dir = g_dir_open("/proc", 0, NULL);
-  for (const char *name = g_dir_read_name(dir); name != NULL; name = g_dir_read_name(dir)) {
-    int pid = atoi(name);
-    g_autofree char *file = g_build_filename("/proc", name, "cmdline", NULL), *text = NULL;
-    gsize n;
-    if (pid <= 1 || pid == getpid() || pid == world->runner || pid == qv_test_valkey_pid(world->valkey) ||
-        !g_file_get_contents(file, &text, &n, NULL))
-      continue;
-    for (gsize i = 0; i + 1 < n; i++)
-      text[i] = text[i] == '\0' ? ' ' : text[i];
-    /* The runner's watch over an engine lives as long as it does. */
-    if (world->runner != 0 && n > 0 && strstr(text, "--role sweep") != NULL && strstr(text, "\"watch\"") != NULL)
-      continue;
-    if ((n > 0 && strstr(text, world->dir) != NULL) || has_log_open(world, name))
-      g_ptr_array_add(lines, g_strdup_printf("process %s: %.200s", name, n > 0 ? text : ""));
-  }
-}
+/* ---- mounts */
 
 static void add_mounts(World *world, GPtrArray *lines)
 {
@@ -121,7 +88,7 @@ char **leftovers_find(World *world)
   for (char **line = ofbackend; *line != NULL; line++)
     g_ptr_array_add(lines, g_strdup(*line));
   place_leftovers(lines);
-  add_processes(world, lines);
+  world_processes(world, lines);
   add_mounts(world, lines);
   add_keys(world, lines);
   g_ptr_array_add(lines, NULL);

@@ -58,6 +58,7 @@ enum { WORLD_LOCK_MS = 5000, WORLD_STALLED_MS = 5000 };
 /* NULL, and the test skipped, where the machine cannot run sandboxes at all (not root). Once per program with docker-*:
  * the engine starts; backend_finish ends it. */
 World *world_new(QvTestValkeyFlags flags);
+/* A runner that lives is killed. */
 void world_free(World *world);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(World, world_free)
 /* Adds the case PATH: FUNC in a world of its own, skipped where world_new skips. */
@@ -72,7 +73,7 @@ char **world_environment(World *world, const char *const *extra);
 void world_start(World *world, const char *const *extra);
 /* The setting of a runtime that lacks one protection, KIND of weak_runsc.py. Free with g_free. */
 char *world_weak_runsc(World *world, const char *kind);
-/* Waits until the runner's log holds TEXT once more than when the last mark was set. */
+/* Waits until the runner's log holds TEXT. */
 void world_await_log(World *world, const char *text);
 gboolean world_log_has(World *world, const char *text);
 char *world_log(World *world);
@@ -123,7 +124,10 @@ guint world_ends(World *world, const char *id);
 /* A child of PARENT that has WORD among its arguments, or 0. */
 GPid world_child(GPid parent, const char *word);
 
-/* Waits until no process, cgroup, folder of a sandbox and (unless keeps_input) no input chunk is left. */
+/* Adds a line for each process of this world, but for its runner and that one's watch: one of its descriptors is the world's log (all roles
+ * of a runner inherit it), or its arguments name the world's folder. */
+void world_processes(World *world, GPtrArray *lines);
+/* Waits until no process, cgroup, folder of a sandbox, no job process of the runner and (unless keeps_input) no input chunk is left. */
 void world_expect_clean(World *world);
 /* The runner's health record, verified: NULL while there is none that counts. */
 QvHealth *world_health(World *world);
