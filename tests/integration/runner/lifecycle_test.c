@@ -362,6 +362,7 @@ static char *hold_job(World *world, QvJob *job, char sha256[65])
 {
   g_strfreev(job->artefacts);
   job->artefacts = g_strsplit("big", " ", -1);
+  AWAIT(world_child(world->runner, "job") == 0); /* that of the try before */
   world_add(world, job, sha256);
   GPid process;
   AWAIT((process = world_child(world->runner, "job")) != 0);

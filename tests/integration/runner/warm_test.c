@@ -168,11 +168,11 @@ static void kill_waiting(World *world)
 static void test_dies_waiting(World *world)
 {
   begin(world, one_kind, 1);
+  GPid first = world_child(world->runner, "job"), job, unpack;
   kill_waiting(world);
   await_count(world, "a warm sandbox is lost", 1);
   await_count(world, "a warm sandbox waits", 2);
-  GPid job, unpack;
-  AWAIT((job = world_child(world->runner, "job")) != 0 && (unpack = world_child(job, "unpack")) != 0);
+  AWAIT((job = world_child(world->runner, "job")) != 0 && job != first && (unpack = world_child(job, "unpack")) != 0);
   kill(unpack, SIGKILL);
   await_count(world, "a warm sandbox is lost", 2);
   await_count(world, "a warm sandbox waits", 3);
