@@ -177,6 +177,7 @@ static void test_number_corpus(void)
     return;
   check_numbers("jcs/es6-numbers-1k.txt", 1000);
   check_numbers("jcs/es6-numbers-6k.txt", 6000);
+  g_test_message("jcs: 1000 and 6000 numbers");
 }
 
 /* Every power of two, which printf's rounding alone gets wrong, reads back. */
@@ -216,6 +217,7 @@ static void test_documents(void)
     json_decref(value);
     free(got);
   }
+  g_test_message("jcs: %zu documents, as text and as hex", G_N_ELEMENTS(names));
 }
 
 static void test_refused(void)

@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "format/json.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "base/limits.h"
 #include "format/error.h"
 #include "format/jcs.h"
 #include "vectors.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+enum { STACK_BYTES = 256 * 1024 };
+#else
+enum { STACK_BYTES = 64 * 1024 };
+#endif
 
 static QvJsonReason reason_of(const char *text, gsize n, QvJsonKind kind)
 {
@@ -178,12 +185,23 @@ static void test_gerror(void)
   g_assert_error(error, QV_ERROR, QV_ERROR_LIMIT);
 }
 
+/* What a suite does on a stack of this size; the sanitizers' frames are larger. */
+static void on_small_stack(gpointer (*func)(gpointer data), gpointer data)
+{
+  pthread_attr_t small;
+  pthread_t thread;
+  g_assert_cmpint(pthread_attr_init(&small), ==, 0);
+  g_assert_cmpint(pthread_attr_setstacksize(&small, STACK_BYTES), ==, 0);
+  g_assert_cmpint(pthread_create(&thread, &small, func, data), ==, 0);
+  g_assert_cmpint(pthread_join(thread, NULL), ==, 0);
+  pthread_attr_destroy(&small);
+}
+
 /* y_ are taken (with the canonical text that two other implementations agree on), n_ refused, i_ as
  * I-POLICY.tsv says; what JSON allows and we refuse is in json_refused.tsv with its reason. */
-static void test_suite(void)
+static gpointer run_suite(gpointer data)
 {
-  if (!vectors_here())
-    return;
+  guint *n_of = data;
   g_autoptr(GPtrArray) files = vector_list("json/test_parsing");
   g_autoptr(GPtrArray) refused = table_read("json_refused.tsv");
   g_autoptr(GPtrArray) policy = vector_table("json/I-POLICY.tsv");
@@ -204,7 +222,21 @@ static void test_suite(void)
       g_assert_cmpint(reason, !=, QV_JSON_OK);
     /* What is refused as any JSON is refused as a signed body. */
     g_assert_true(reason == QV_JSON_OK || reason_of(text, n, QV_JSON_SIGNED) != QV_JSON_OK);
+    n_of[(guint8)file[0]]++;
   }
+  return NULL;
+}
+
+static void test_suite(void)
+{
+  guint n_of[256] = {0};
+  if (!vectors_here())
+    return;
+  on_small_stack(run_suite, n_of);
+  g_test_message("json: y %u, n %u, i %u", n_of['y'], n_of['n'], n_of['i']);
+  g_assert_cmpuint(n_of['y'], ==, 74);
+  g_assert_cmpuint(n_of['n'], ==, 151);
+  g_assert_cmpuint(n_of['i'], ==, 16);
 }
 
 static char *canonical_hex(const char *text, gsize n)
@@ -239,6 +271,7 @@ static void test_transform(void)
     else
       g_assert_cmpstr(hex, ==, row[1] + strlen("JCS hex "));
   }
+  g_test_message("json: %u transforms", rows->len);
 }
 
 static void test_canonical_of_suite(void)
@@ -259,6 +292,7 @@ static void test_canonical_of_suite(void)
     rows++;
   }
   g_assert_cmpuint(rows, ==, 74);
+  g_test_message("jcs: %u canonical forms of the suite", rows);
 }
 
 int main(int argc, char **argv)

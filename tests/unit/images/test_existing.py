@@ -224,6 +224,8 @@ def test_references(case):
     if os.path.exists(os.path.join(VECTORS, "imageref", "cases.jsonl")):
         with open(os.path.join(VECTORS, "imageref", "cases.jsonl"), encoding="utf-8") as file:
             rows = [json.loads(line) for line in file]
+        assert len(rows) == 44
+        print(f"# imageref: {len(rows)} cases")
         cases += [(row["input"], row["pinned_only_verdict"] == "ACCEPT") for row in rows]
     for text, good in cases:
         run = case.run(text)

@@ -5,6 +5,7 @@
 
 #include "base/sha256.h"
 #include "protocol/crypto.h"
+#include "protocol/envelope.h"
 #include "support.h"
 
 static void test_sha256(void)
@@ -74,12 +75,39 @@ static gboolean is_valid(const json_t *test)
   return strcmp(result, "invalid") != 0;
 }
 
+/* A true tag of half the length is no signature. */
+static void check_cut_signature(const GByteArray *tag)
+{
+  static const guint8 bytes[QV_KEY_BYTES_MIN] = {7};
+  g_autoptr(QvKey) key = qv_key_new(bytes, sizeof bytes);
+  json_t *body = json_pack("{s:i}", "a", 1), *taken = NULL;
+  gsize n;
+  g_autoptr(GError) error = NULL;
+  g_autofree char *text = qv_envelope_sign(QV_ENVELOPE_JOB, key, body, &n, &error);
+  g_assert_no_error(error);
+  json_decref(body);
+  json_t *envelope = json_loadb(text, n, 0, NULL);
+  const guint8 *kinds[] = {tag->data, NULL};
+  g_autofree guint8 *own = g_base64_decode(json_string_value(json_object_get(envelope, "sig")), &n);
+  g_assert_cmpuint(n, ==, QV_SIG_BYTES);
+  kinds[1] = own; /* the first half of the very one that is right */
+  for (gsize i = 0; i < G_N_ELEMENTS(kinds); i++) {
+    g_autofree char *half = g_base64_encode(kinds[i], tag->len);
+    json_object_set_new(envelope, "sig", json_string(half));
+    char *cut = json_dumps(envelope, JSON_COMPACT | JSON_SORT_KEYS);
+    g_assert_cmpint(qv_envelope_verify_key(QV_ENVELOPE_JOB, key, cut, strlen(cut), &taken, NULL), ==, QV_ENVELOPE_MALFORMED);
+    g_assert_null(taken);
+    free(cut);
+  }
+  json_decref(envelope);
+}
+
 static void test_wycheproof_hmac(void)
 {
   json_t *suite = t_shared_json("wycheproof/hmac_sha256_test.json");
   if (suite == NULL)
     return;
-  size_t g, i, n = 0;
+  size_t g, i, n = 0, cut = 0;
   json_t *group, *test;
   json_array_foreach (json_object_get(suite, "testGroups"), g, group) {
     gsize tag_n = (gsize)json_integer_value(json_object_get(group, "tagSize")) / 8;
@@ -90,9 +118,15 @@ static void test_wycheproof_hmac(void)
       g_assert_cmpuint(tag->len, ==, tag_n);
       check_hmac(key, message, tag, is_valid(test));
       n++;
+      if (tag_n == QV_SIG_BYTES)
+        continue;
+      check_cut_signature(tag);
+      cut++;
     }
   }
   g_assert_cmpuint(n, ==, 128);
+  g_test_message("hmac: %zu cases; %zu tags of 128 bits, none a signature", n, cut);
+  g_assert_cmpuint(cut, >, 0);
   json_decref(suite);
 }
 
@@ -139,6 +173,7 @@ static void test_wycheproof_hkdf(void)
     }
   }
   g_assert_cmpuint(n, ==, 56);
+  g_test_message("hkdf: %zu cases", n);
   json_decref(suite);
 }
 
@@ -185,12 +220,14 @@ static void test_wycheproof_gcm(void)
   json_t *suite = t_shared_json("wycheproof/aes_gcm_test.json");
   if (suite == NULL)
     return;
-  size_t g, i, n = 0;
+  size_t g, i, n = 0, others = 0;
   json_t *group, *test;
   json_array_foreach (json_object_get(suite, "testGroups"), g, group) {
     if (json_integer_value(json_object_get(group, "keySize")) != 256 ||
-        json_integer_value(json_object_get(group, "ivSize")) != 96)
+        json_integer_value(json_object_get(group, "ivSize")) != 96) {
+      others += json_array_size(json_object_get(group, "tests"));
       continue;
+    }
     g_assert_cmpint(json_integer_value(json_object_get(group, "tagSize")), ==, 128);
     json_array_foreach (json_object_get(group, "tests"), i, test) {
       g_autoptr(GByteArray) key = t_hex(text_of(test, "key"));
@@ -204,6 +241,8 @@ static void test_wycheproof_gcm(void)
     }
   }
   g_assert_cmpuint(n, ==, 55);
+  g_assert_cmpuint(n + others, ==, 217);
+  g_test_message("aes-gcm: %zu cases; %zu of other lengths of key or IV, which the door cannot be given", n, others);
   json_decref(suite);
 }
 
