@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Preloaded into a program whose clock is to be wrong: QV_SHIFT_CLOCK_S seconds are added to the time of day; where
- * QV_SHIFT_CLOCK_WHILE names a file, while that is there. */
+/* Preloaded into a program whose clock is to be wrong: QV_SHIFT_CLOCK_S seconds are added to the time of day, and
+ * QV_SHIFT_MONOTONIC_S to the clock that timers follow; where QV_SHIFT_CLOCK_WHILE names a file, while that is there. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -8,19 +8,23 @@
 #include <time.h>
 #include <unistd.h>
 
-static long shift_s(void)
+static long shift_s(clockid_t clock)
 {
-  const char *text = getenv("QV_SHIFT_CLOCK_S"), *file = getenv("QV_SHIFT_CLOCK_WHILE");
+  const char *file = getenv("QV_SHIFT_CLOCK_WHILE");
+  const char *text = clock == CLOCK_REALTIME    ? getenv("QV_SHIFT_CLOCK_S")
+                     : clock == CLOCK_MONOTONIC ? getenv("QV_SHIFT_MONOTONIC_S") : NULL;
+  if (text == NULL)
+    return 0;
   if (file != NULL && syscall(SYS_faccessat, AT_FDCWD, file, F_OK) != 0)
     return 0;
-  return text != NULL ? strtol(text, NULL, 10) : 0;
+  return strtol(text, NULL, 10);
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now)
 {
   int status = (int)syscall(SYS_clock_gettime, clock, now);
-  if (status == 0 && clock == CLOCK_REALTIME)
-    now->tv_sec += shift_s();
+  if (status == 0)
+    now->tv_sec += shift_s(clock);
   return status;
 }
 

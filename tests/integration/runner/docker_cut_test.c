@@ -44,6 +44,8 @@
 
 /* For so long the runner asks an engine that does not answer: a token that had to wait for that would outlive it. */
 enum { CUT_MS = 10000 };
+/* Of the second within which a token that is over is dead, five times. */
+enum { OVER_MS = 5 * 1000 };
 
 /* ---- where tunnels lead to */
 
@@ -176,19 +178,19 @@ static QvTestProxy *engine; /* between the runner and the engine */
 
 static void test_ready(void)
 {
-  g_auto(GStrv) settings = engine_way_settings(way, (const char *const[]){registries, NULL});
+  g_auto(GStrv) own = engine_way_settings(way, (const char *const[]){registries, NULL});
+  g_auto(GStrv) settings = way_job_jumping(world, (const char *const *)own);
   world_start(world, (const char *const *)settings);
   world_await_log(world, "runner is ready");
 }
 
-/* Its setup ends with a tunnel left open, when the other end has said something; its run step does not end. */
-static QvJob *holding_job(char sha256[65])
+/* Its setup ends with a tunnel left open, when the other end has said something, and THEN; its run step does not end. */
+static QvJob *holding_job(const char *then)
 {
   g_autofree char *host_port = g_strdup_printf("localhost:%u", far->port);
-  g_autofree char *setup = g_strdup_printf("setsid python3 hold.py %s >held 2>&1 &\nwhile ! grep -q held held; do sleep 0.1; done", host_port);
-  QvJob *job = way_job_new(world, way, host_port, (const char *const[]){"hold.py", HOLDER, NULL}, setup, "while :; do sleep 1; done");
-  world_add(world, job, sha256);
-  return job;
+  g_autofree char *setup = g_strdup_printf("setsid python3 hold.py %s >held 2>&1 &\nwhile ! grep -q held held; do sleep 0.1; done\n%s",
+                                           host_port, then);
+  return way_job_new(world, way, host_port, (const char *const[]){"hold.py", HOLDER, NULL}, setup, "while :; do sleep 1; done");
 }
 
 /* A tunnel with what the forwarder said, token and all. */
@@ -209,38 +211,76 @@ static int tunnel_beside(void)
   return fd;
 }
 
-/* The job's tunnel is there, the first behind the BEFORE that had come when it was added, and one beside it; then setup ends. Returns
- * when both have ended. */
-static void end_setup(const char *how, guint before)
+/* The job's tunnel is there, the first behind the BEFORE that had come when it was added, and one beside it; then setup ends, or
+ * does what else it does, and where JUMPS the runner's clock jumps. Returns when both have ended. */
+static void end_setup(const char *how, guint before, gboolean jumps)
 {
   Arrival *job = far_await(far, before);
   QV_AUTOFD int fd = tunnel_beside();
   Arrival *beside = far_await(far, before + 1);
   g_assert_cmpint(ended_ms(beside), ==, 0);
   g_assert_cmpint(send(job->fd, "!", 1, MSG_NOSIGNAL), ==, 1);
+  gint64 from_ms = qv_clock_mono_ms();
+  if (jumps)
+    way_job_jump(world);
+  while (jumps && ended_ms(beside) == 0 && qv_clock_mono_ms() - from_ms < WORLD_DEADLINE_MS) /* what wakes the runner lets it see the time */
+    g_free(qv_test_valkey_cli(world->valkey, "PUBLISH", "quavon-sandbox:egress-usage", "wake", NULL));
   AWAIT(ended_ms(job) != 0);
   AWAIT(ended_ms(beside) != 0);
   gint64 later_ms = ended_ms(beside) - ended_ms(job);
-  g_test_message("%s: the other tunnel ended %d ms after the job's", how, (int)later_ms);
+  g_test_message("%s: the other tunnel ended %d ms after the job's, %d ms after the first word", how, (int)later_ms,
+                 (int)(ended_ms(beside) - from_ms));
   g_assert_cmpint(later_ms, <, CUT_MS);
+  if (jumps) {
+    g_assert_cmpint(ended_ms(beside) - from_ms, <, OVER_MS);
+    g_assert_cmpint(ended_ms(job) - from_ms, <, OVER_MS);
+  }
+}
+
+static void await_off_the_network(void)
+{
+  engine_way_inside(way, "for i in $(seq 1800); do test -n \"$(docker network inspect --format '{{range .Containers}}{{.Name}} {{end}}' "
+                         "quavon-egress)\" || exit 0; sleep 0.1; done; exit 1");
+}
+
+static void kill_job(const QvJob *job, const char *sha256)
+{
+  world_await_state(world, job->job_id, QV_JOB_ACTIVE);
+  GPid process = world_child(world->runner, "job");
+  g_assert_cmpint(process, !=, 0); /* it goes on */
+  kill(process, SIGKILL);
+  world_expect_code(world, job, sha256, "sandbox_lost");
 }
 
 static void test_background(void)
 {
   char sha256[65];
   guint before = far_come_n(far);
-  g_autoptr(QvJob) job = holding_job(sha256);
-  end_setup("the engine answers", before);
+  g_autoptr(QvJob) job = holding_job("");
+  world_add(world, job, sha256);
+  end_setup("the engine answers", before, FALSE);
   guint come = far_come_n(far);
-  engine_way_inside(way, "for i in $(seq 1800); do test -n \"$(docker network inspect --format '{{range .Containers}}{{.Name}} {{end}}' "
-                         "quavon-egress)\" || exit 0; sleep 0.1; done; exit 1");
-  world_await_state(world, job->job_id, QV_JOB_ACTIVE);
-  GPid process = world_child(world->runner, "job");
-  g_assert_cmpint(process, !=, 0); /* the run step goes on */
-  kill(process, SIGKILL);
-  world_expect_code(world, job, sha256, "sandbox_lost");
+  await_off_the_network();
+  kill_job(job, sha256);
   g_assert_cmpuint(far_come_n(far), ==, come);
   engine_way_expect_clean(way);
+}
+
+/* Setup that never ends, as far as the runner hears: its entry is stopped. The runner's own clock ends token, tunnels and network. */
+static void test_never_ends(void)
+{
+  char sha256[65];
+  guint before = far_come_n(far);
+  g_autoptr(QvJob) job = holding_job("kill -STOP 1; while :; do sleep 1; done");
+  way_job_never_ends(job, FALSE);
+  world_add(world, job, sha256);
+  end_setup("the entry is stopped", before, TRUE);
+  await_off_the_network();
+  kill_job(job, sha256);
+  g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
+  way_job_unjump(world);
+  engine_way_expect_clean(way);
+  test_ready();
 }
 
 /* Silent as a whole from the moment that the network is to be cut, which never comes about. */
@@ -249,8 +289,9 @@ static void test_silent_engine(void)
   char sha256[65];
   qv_test_proxy_freeze_at(engine, "/networks/quavon-egress/disconnect");
   guint before = far_come_n(far);
-  g_autoptr(QvJob) job = holding_job(sha256);
-  end_setup("the engine is silent", before);
+  g_autoptr(QvJob) job = holding_job("");
+  world_add(world, job, sha256);
+  end_setup("the engine is silent", before, FALSE);
   guint come = far_come_n(far);
   AWAIT(qv_test_proxy_frozen(engine));
   /* On the network as before; then what runs is ended, which takes no engine. */
@@ -285,6 +326,7 @@ int main(int argc, char **argv)
   way->socket = qv_test_proxy_socket(engine);
   g_test_add_func("/docker-cut/ready", test_ready);
   g_test_add_func("/docker-cut/background", test_background);
+  g_test_add_func("/docker-cut/never-ends", test_never_ends);
   g_test_add_func("/docker-cut/silent-engine", test_silent_engine);
   int status = g_test_run();
   if (status == 0)

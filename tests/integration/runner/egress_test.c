@@ -157,6 +157,55 @@ static void test_runner_killed(void)
   world_await_log(world, "egress tokens of an earlier run are taken back");
 }
 
+static guint ready_n(void)
+{
+  g_autofree char *log = world_log(world);
+  g_auto(GStrv) parts = g_strsplit(log, "runner is ready", -1);
+  return g_strv_length(parts);
+}
+
+/* Setup that never ends, as far as the runner hears: its entry is stopped, with a tunnel open. The runner's own clock ends token and
+ * tunnel: as the token's time is over (the job goes on), and at wallMs. */
+static void test_never_ends(gconstpointer data)
+{
+  enum { CUT_MS = 5 * 1000 }; /* of the contract's second, five times */
+  gboolean wall = GPOINTER_TO_INT(data);
+  char sha256[65];
+  g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
+  g_autofree char *address = g_strconcat("QUAVON_SANDBOX_EGRESS_PROXY=", fake_proxy_path(proxy), NULL);
+  g_auto(GStrv) settings = way_job_jumping(world, (const char *const[]){REGISTRIES, address, NULL});
+  world_start(world, (const char *const *)settings);
+  g_autoptr(QvJob) job = egress_job(WAY_JOB_HOLDS("good.example:443") "; kill -STOP 1; while :; do sleep 1; done", "true");
+  way_job_never_ends(job, wall);
+  world_add(world, job, sha256);
+  AWAIT(fake_proxy_open_n(proxy) == 1);
+  g_autofree char *key = way_job_token_key(proxy);
+  g_assert_true(world_key_exists(world, key));
+  GPid process = world_child(world->runner, "job");
+
+  gint64 from_ms = qv_clock_mono_ms();
+  way_job_jump(world);
+  do /* what wakes it lets it see the time */
+    g_free(qv_test_valkey_cli(world->valkey, "PUBLISH", "quavon-sandbox:egress-usage", "wake", NULL));
+  while (fake_proxy_open_n(proxy) > 0 && qv_clock_mono_ms() - from_ms < WORLD_DEADLINE_MS);
+  gint64 cut_ms = qv_clock_mono_ms() - from_ms;
+  AWAIT(!world_key_exists(world, key));
+  g_test_message("tunnel cut after %d ms, token gone after %d", (int)cut_ms, (int)(qv_clock_mono_ms() - from_ms));
+  g_assert_cmpint(qv_clock_mono_ms() - from_ms, <, CUT_MS);
+
+  if (!wall) {
+    world_await_state(world, job->job_id, QV_JOB_ACTIVE);
+    kill(process, SIGKILL);
+  }
+  world_expect_code(world, job, sha256, wall ? "wall" : "sandbox_lost");
+  expect_nothing_left();
+  g_assert_cmpint(world_stop(world, SIGTERM), ==, 0);
+  way_job_unjump(world);
+  guint before = ready_n();
+  start();
+  AWAIT(ready_n() > before);
+}
+
 /* The tunnel is cut although nothing can be told to Valkey, and the token goes when it is back. */
 static void test_valkey_away(void)
 {
@@ -226,6 +275,8 @@ int main(int argc, char **argv)
   start();
   g_test_add_func("/egress/way", test_way);
   g_test_add_func("/egress/background", test_background);
+  g_test_add_data_func("/egress/never-ends-token", GINT_TO_POINTER(FALSE), test_never_ends);
+  g_test_add_data_func("/egress/never-ends-wall", GINT_TO_POINTER(TRUE), test_never_ends);
   g_test_add_func("/egress/valkey-away", test_valkey_away);
   g_test_add_func("/egress/usage", test_usage);
   g_test_add_func("/egress/job-process-killed", test_job_process_killed);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "way_job.h"
 
+#include <glib/gstdio.h>
+
 #define DIALLER \
   "import os, socket, sys, time\n" \
   "port = int(os.environ['HTTP_PROXY'].rsplit(':', 1)[1])\n" \
@@ -36,6 +38,51 @@ QvJob *way_job_new(World *world, const EngineWay *way, const char *host_port, co
   job->egress = g_strdupv((char *[]){(char *)host_port, NULL});
   return job;
 }
+
+/* ---- the runner's clock */
+
+static char *jump_file(const World *world)
+{
+  return g_build_filename(world->dir, "jumped", NULL);
+}
+
+char **way_job_jumping(const World *world, const char *const *extra)
+{
+  g_autofree char *file = jump_file(world);
+  const char *asan = g_getenv("ASAN_OPTIONS");
+  g_autoptr(GStrvBuilder) settings = g_strv_builder_new();
+  g_autofree char *preload = g_strconcat("LD_PRELOAD=", g_getenv("QUAVON_TEST_SHIFT_CLOCK"), NULL);
+  g_autofree char *order = g_strconcat("ASAN_OPTIONS=", asan != NULL ? asan : "", ":verify_asan_link_order=0", NULL);
+  g_autofree char *seconds = g_strdup_printf("QV_SHIFT_MONOTONIC_S=%d", WAY_JOB_JUMP_S);
+  g_autofree char *while_there = g_strconcat("QV_SHIFT_CLOCK_WHILE=", file, NULL);
+  const char *ours[] = {preload, order, seconds, while_there, "QUAVON_SANDBOX_LOCK_MS=600000", "QUAVON_SANDBOX_STALLED_MS=600000"};
+  for (gsize i = 0; i < G_N_ELEMENTS(ours); i++)
+    g_strv_builder_add(settings, ours[i]);
+  for (; extra != NULL && *extra != NULL; extra++)
+    g_strv_builder_add(settings, *extra);
+  return g_strv_builder_end(settings);
+}
+
+void way_job_jump(const World *world)
+{
+  g_autofree char *file = jump_file(world);
+  g_assert_true(g_file_set_contents(file, "", 0, NULL));
+}
+
+void way_job_unjump(const World *world)
+{
+  g_autofree char *file = jump_file(world);
+  g_assert_cmpint(g_unlink(file), ==, 0);
+}
+
+void way_job_never_ends(QvJob *job, gboolean wall)
+{
+  /* The token lives for 120 s more than the step. */
+  job->setup->timeout_ms = wall ? 0 : 300000;
+  job->given.wall_ms = wall ? 300000 : 1800000;
+}
+
+/* ---- */
 
 char *way_job_token_key(FakeProxy *proxy)
 {
