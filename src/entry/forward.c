@@ -136,6 +136,12 @@ uint16_t qv_entry_forward_port(const QvEntryForward *forward)
   return forward->port;
 }
 
+socklen_t qv_entry_forward_to(const QvEntryForward *forward, struct sockaddr_storage *to)
+{
+  memcpy(to, &forward->to, forward->to_n);
+  return forward->to_n;
+}
+
 /* ---- what is told of refusals */
 
 void qv_entry_forward_set_log(QvEntryForward *forward, QvEntryRing *log)

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #include "entry/ring.h"
 
@@ -37,6 +38,8 @@ void qv_entry_forward_flush_log(QvEntryForward *forward);
 
 /* The port on 127.0.0.1. */
 uint16_t qv_entry_forward_port(const QvEntryForward *forward);
+/* Where the proxy is: its length; TO has room for every kind. */
+socklen_t qv_entry_forward_to(const QvEntryForward *forward, struct sockaddr_storage *to);
 
 /* Fills FDS, of QV_ENTRY_FORWARD_FDS_MAX, with what to poll for: their number. */
 size_t qv_entry_forward_fds(QvEntryForward *forward, struct pollfd *fds);

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "entry/collect.h"
+#include "entry/cut.h"
 #include "entry/env.h"
 #include "entry/input.h"
 #include "entry/output.h"
@@ -211,12 +212,15 @@ static bool run_setup(Run *run)
 {
   QvEntryRequest *request = run->request;
   QvEntryForward *forward = NULL;
+  struct sockaddr_storage to;
+  socklen_t to_n = 0;
   QvEntryEnv env = {0};
   put_common_env(run, &env);
   if (request->proxy) {
     forward = qv_entry_forward_open(request->proxy->token, request->proxy->address, request->proxy->socket);
     if (!forward)
       exit(complain("way to the proxy", strerror(errno), EX_OSERR));
+    to_n = qv_entry_forward_to(forward, &to);
     qv_entry_forward_set_log(forward, &run->ring);
     put_proxy_env(run, &env, qv_entry_forward_port(forward));
   }
@@ -226,6 +230,9 @@ static bool run_setup(Run *run)
   qv_entry_request_wipe_proxy(request);
   qv_entry_tree_remove(run->stage.work_fd, CA_FILE);
   qv_entry_env_clear(&env);
+  /* Setup is over for the runner as well, which has its record: only then does a step run. */
+  if (good && to_n > 0 && !qv_entry_cut_await((const struct sockaddr *)&to, to_n, QV_ENTRY_CUT_MS))
+    exit(complain("way to the proxy", "it is still there", EX_IOERR));
   return good;
 }
 

@@ -22,7 +22,11 @@ typedef struct {
   GThread *thread;
   GString *heard;    /* heads, joined by the end of the thread */
   guint connections; /* to serve */
+  guint stays_ms;    /* behind the last one */
+  gint closed;
 } Proxy;
+
+static gint64 closed_us; /* the last proxy's end, Unix time */
 
 /* Reads to the end of the head and five bytes more, answers, and closes. */
 static void serve(Proxy *proxy, GSocketConnection *connection)
@@ -53,12 +57,18 @@ static gpointer proxy_main(gpointer data)
     if (connection)
       serve(proxy, connection);
   }
+  /* As the runner closes it: no step runs before that. */
+  g_usleep(proxy->stays_ms * 1000);
+  g_socket_listener_close(proxy->listener);
+  closed_us = g_get_real_time();
+  g_atomic_int_set(&proxy->closed, TRUE);
   return NULL;
 }
 
-static Proxy *proxy_start(guint connections)
+static Proxy *proxy_start(guint connections, guint stays_ms)
 {
   Proxy *proxy = g_new0(Proxy, 1);
+  proxy->stays_ms = stays_ms;
   proxy->folder = g_dir_make_tmp("quavon-proxy-XXXXXX", NULL);
   g_assert_nonnull(proxy->folder);
   g_assert_cmpint(g_chmod(proxy->folder, 0755), ==, 0);
@@ -109,7 +119,7 @@ static json_t *egress_request(gsize base_bytes, const char *setup, const char *s
 static void test_forwarding(void)
 {
   HARNESS_OR_SKIP();
-  Proxy *proxy = proxy_start(2);
+  Proxy *proxy = proxy_start(2, 0);
   const HarnessOptions options = {.socket = proxy->path};
   g_autoptr(GByteArray) base = snapshot_new(NULL, TRUE);
   json_t *request = egress_request(
@@ -139,9 +149,10 @@ static void test_forwarding(void)
 static void test_no_proxy(void)
 {
   HARNESS_OR_SKIP();
-  Proxy *proxy = proxy_start(0);
+  Proxy *proxy = proxy_start(0, 0);
   const HarnessOptions options = {.socket = proxy->path};
-  g_socket_listener_close(proxy->listener);
+  while (!g_atomic_int_get(&proxy->closed))
+    g_usleep(1000);
   g_autoptr(GByteArray) base = snapshot_new(NULL, TRUE);
   g_autoptr(Outcome) outcome =
     harness_run(&options, egress_request(base->len, "zz/hostile dial ''", "true"), base);
@@ -156,7 +167,7 @@ static void test_no_proxy(void)
 static void test_open_at_the_end(void)
 {
   HARNESS_OR_SKIP();
-  Proxy *proxy = proxy_start(1);
+  Proxy *proxy = proxy_start(0, 0);
   const HarnessOptions options = {.socket = proxy->path};
   g_autoptr(GByteArray) base = snapshot_new(NULL, TRUE);
   json_t *request = egress_request(
@@ -168,8 +179,26 @@ static void test_open_at_the_end(void)
   g_assert_cmpstr(outcome_log(outcome, 0), ==, "next\n");
 }
 
+/* The way out stays for a while behind setup's end, and so long no step runs. */
+static void test_held(void)
+{
+  enum { STAYS_MS = 2000, CLOCKS_MS = 500 };
+  HARNESS_OR_SKIP();
+  Proxy *proxy = proxy_start(1, STAYS_MS);
+  const HarnessOptions options = {.socket = proxy->path};
+  g_autoptr(GByteArray) base = snapshot_new(NULL, TRUE);
+  g_autoptr(Outcome) outcome = harness_run(&options, egress_request(base->len, "zz/hostile dial ''", "date +%s%3N"), base);
+  g_free(proxy_finish(proxy));
+  outcome_assert_complete(outcome);
+  gint64 ran_ms = g_ascii_strtoll(outcome_log(outcome, 0), NULL, 10);
+  gint64 closed_ms = closed_us / 1000;
+  g_test_message("the step ran %d ms behind the end of the way out", (int)(ran_ms - closed_ms));
+  g_assert_cmpint(ran_ms, >=, closed_ms - CLOCKS_MS);
+}
+
 void add_egress_scenarios(void)
 {
+  g_test_add_func("/entry/egress/held", test_held);
   g_test_add_func("/entry/egress/forwarding", test_forwarding);
   g_test_add_func("/entry/egress/no-proxy", test_no_proxy);
   g_test_add_func("/entry/egress/open-at-the-end", test_open_at_the_end);

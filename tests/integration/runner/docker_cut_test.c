@@ -190,7 +190,14 @@ static QvJob *holding_job(const char *then)
   g_autofree char *host_port = g_strdup_printf("localhost:%u", far->port);
   g_autofree char *setup = g_strdup_printf("setsid python3 hold.py %s >held 2>&1 &\nwhile ! grep -q held held; do sleep 0.1; done\n%s",
                                            host_port, then);
-  return way_job_new(world, way, host_port, (const char *const[]){"hold.py", HOLDER, NULL}, setup, "while :; do sleep 1; done");
+  return way_job_new(world, way, host_port, (const char *const[]){"hold.py", HOLDER, NULL}, setup, "echo begun; while :; do sleep 1; done");
+}
+
+/* Has a step printed something? Setup prints nothing. */
+static gboolean has_begun(const QvJob *job)
+{
+  g_autofree char *key = g_strdup_printf("quavon-sandbox:blob:%s.live:n", job->job_id);
+  return world_key_exists(world, key);
 }
 
 /* A tunnel with what the forwarder said, token and all. */
@@ -237,10 +244,11 @@ static void end_setup(const char *how, guint before, gboolean jumps)
   }
 }
 
+#define OFF_THE_NETWORK "test -z \"$(docker network inspect --format '{{range .Containers}}{{.Name}} {{end}}' quavon-egress)\""
+
 static void await_off_the_network(void)
 {
-  engine_way_inside(way, "for i in $(seq 1800); do test -n \"$(docker network inspect --format '{{range .Containers}}{{.Name}} {{end}}' "
-                         "quavon-egress)\" || exit 0; sleep 0.1; done; exit 1");
+  engine_way_inside(way, "for i in $(seq 1800); do " OFF_THE_NETWORK " && exit 0; sleep 0.1; done; exit 1");
 }
 
 static void kill_job(const QvJob *job, const char *sha256)
@@ -260,7 +268,8 @@ static void test_background(void)
   world_add(world, job, sha256);
   end_setup("the engine answers", before, FALSE);
   guint come = far_come_n(far);
-  await_off_the_network();
+  AWAIT(has_begun(job));
+  engine_way_inside(way, OFF_THE_NETWORK);
   kill_job(job, sha256);
   g_assert_cmpuint(far_come_n(far), ==, come);
   engine_way_expect_clean(way);
@@ -283,7 +292,7 @@ static void test_never_ends(void)
   test_ready();
 }
 
-/* Silent as a whole from the moment that the network is to be cut, which never comes about. */
+/* Silent as a whole from the moment that the network is to be cut, which never comes about: the run step does not begin. */
 static void test_silent_engine(void)
 {
   char sha256[65];
@@ -300,6 +309,7 @@ static void test_silent_engine(void)
   qv_test_proxy_freeze_at(engine, NULL);
   qv_test_proxy_freeze(engine, FALSE);
   world_expect_code(world, job, sha256, "sandbox_failed");
+  g_assert_false(has_begun(job));
   g_assert_cmpuint(far_come_n(far), ==, come);
   engine_way_expect_clean(way);
 }

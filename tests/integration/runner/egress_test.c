@@ -77,7 +77,7 @@ static void expect_nothing_left(void)
 static void test_way(void)
 {
   g_autofree char *addresses = way_job_host_addresses(), *probe = g_strdup_printf(PROBE, addresses);
-  g_autofree char *run = g_strdup_printf("cat > probe.py <<'EOF'\n%sEOF\nsleep 1; python3 probe.py", probe);
+  g_autofree char *run = g_strdup_printf("cat > probe.py <<'EOF'\n%sEOF\npython3 probe.py", probe);
   g_autoptr(QvJob) job = egress_job(
                                     "echo ${HTTP_PROXY##*:} > port; dial good.example:443 ping; dial refused.example:8443 none;"
                                     "grep -c . /proc/self/environ; env | grep -ci token; ls -ln /run/quavon | tail -1", run);
