@@ -29,7 +29,7 @@ the process's own is the smaller part (2.8 MiB of an idle supervisor's); the res
 loaded where an engine is spoken to, never on runsc."""),
     ("snapshot_growth_mib", """
 the names of all files are held to be sorted, before the first is read."""),
-    ("egress_stream_direct", """
-on two cores that client, registry and proxy share, no relay reaches it that takes every byte out of one socket and puts it into
-another: docs/EGRESS.md, "Limits of throughput and memory"."""),
+    ("egress_stream_direct egress_stream_direct_64", """
+on two cores that client, registry and proxy share, no relay reaches it beside a direct connection whose two ends have a core
+each; beside one whose ends share a core it does: docs/EGRESS.md, "Limits of throughput and memory"."""),
 )

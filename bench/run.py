@@ -30,7 +30,7 @@ MEASURES = {
     "docker_pairs": (jobs.docker_pairs, "docker_job_ms docker_job_marker_ms"),
     "node": (node_peer.node, "node_job_ratio node_job_ratio_docker node_cpu_ratio node_cpu_ratio_bare node_rss_ratio"),
     "memory": (node_peer.memory, "rss_idle_mib pss_job_mib"),
-    "egress": (egress_rows.egress, "egress_connects egress_stream_1 egress_stream_64 egress_stream_direct egress_idle_kib"),
+    "egress": (egress_rows.egress, "egress_connects egress_stream_1 egress_stream_64 egress_stream_direct egress_stream_direct_64 egress_idle_kib"),
 }
 
 
