@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs: one at a time beside the bare sandbox, and as many as go."""
-import shutil, subprocess, time
+import json, shutil, subprocess, time
 
 from node_peer import base_digest, docker_settings
-from world import BUILD, output, program, side_by_side, submit, small
+from world import BUILD, IMAGES, output, program, side_by_side, submit, small
 
 COLD_LIMITS = ["memoryMiB=255", "workMiB=64", "pids=64"]  # no warm sandbox has these
 
@@ -30,15 +30,34 @@ def cold(world, add):
     add("job_cold_overhead_ms", *zip(*rows))
 
 
+def expect_warm(world, jobs):
+    """A row that says warm and was not is worse than none."""
+    served = world.log().count("sandbox was warm")
+    if served != jobs:
+        raise RuntimeError(f"{served} jobs had a warm sandbox, not {jobs}:\n" + world.log()[-2000:])
+
+
+def wait_for_warm(world, jobs):
+    """One of each image has started, another one after each job that took one, and what the start cost is over."""
+    images = {image["name"] for image in json.loads((IMAGES / "images.lock.json").read_text())["images"]}
+    for _ in range(600):
+        if world.log().count("a warm sandbox waits") >= len(images) + jobs:
+            break
+        time.sleep(0.1)
+    expect_warm(world, jobs)
+    time.sleep(0.8)
+
+
 def warm(world, add):
-    """After each job a new sandbox is started; it stands for a moment before the next one comes."""
+    """After each job a new sandbox is started; it stands for a moment before the next one comes. The log must say so."""
     runner = world.runner(QUAVON_SANDBOX_CONCURRENCY=1, QUAVON_SANDBOX_WARM=1, QUAVON_SANDBOX_DEFAULT_MEMORY_MIB=256,
-                          QUAVON_SANDBOX_DEFAULT_WORK_MIB=64, QUAVON_SANDBOX_DEFAULT_PIDS=64)
+                          QUAVON_SANDBOX_DEFAULT_WORK_MIB=64, QUAVON_SANDBOX_DEFAULT_PIDS=64, QUAVON_LOG_LEVEL="debug")
     rows = []
-    for _ in range(world.rounds(20, 60)):
+    for before in range(world.rounds(20, 60)):
         cold_ms = submit(world, 1, limits=COLD_LIMITS)[0]
-        time.sleep(0.8)
+        wait_for_warm(world, before)
         rows.append((submit(world, 1)[0], bare(world, "bare", 1, "idle")[0], cold_ms))
+        expect_warm(world, before + 1)
     world.stop(runner)
     ours, peer, cold_ms = zip(*rows)
     add("job_warm_overhead_ms", ours, peer)

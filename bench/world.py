@@ -153,12 +153,16 @@ class World:
         log = f"runner.{self.runs}.log"
         runner = self.spawn(BUILD / "src/runner/quavon-sandbox-runner", env=self.environment("sandbox", **more), log=log)
         for _ in range(1800):
-            if "smoke test passed" in (self.dir / log).read_text() and self.healthy():
+            if "smoke test passed" in self.log() and self.healthy():
                 return runner
             if runner.poll() is not None:
                 break
             time.sleep(0.1)
-        raise RuntimeError("the runner does not start: " + (self.dir / log).read_text()[-2000:])
+        raise RuntimeError("the runner does not start: " + self.log()[-2000:])
+
+    def log(self):
+        """Of the runner that was started last."""
+        return (self.dir / f"runner.{self.runs}.log").read_text()
 
     def healthy(self):
         """A runner's health record says that its smoke test passed: workers then give it jobs."""

@@ -26,6 +26,8 @@ enum {
 typedef struct {
   QvBoxKind kind;
   guint floor;
+  gboolean holds;            /* the floor is its image's; the others have none */
+  guint votes;               /* of the one that holds it */
   guint running;             /* jobs of this kind */
   guint peak_now, peak_before;
   gint64 used_ms;            /* monotonic */
@@ -108,16 +110,27 @@ static Kind *add_kind(QvWarmPool *pool, const QvBoxKind *want)
   return kind;
 }
 
-/* What jobs of an image asked for last is what the next one will ask for. */
-static Kind *last_used_of(QvWarmPool *pool, const char *image_digest)
+static Kind *holder_of(QvWarmPool *pool, const char *image_digest)
 {
-  Kind *last = NULL;
   for (guint i = 0; i < pool->kinds->len; i++) {
     Kind *kind = pool->kinds->pdata[i];
-    if (strcmp(kind->kind.image_digest, image_digest) == 0 && (last == NULL || kind->used_ms > last->used_ms))
-      last = kind;
+    if (kind->holds && strcmp(kind->kind.image_digest, image_digest) == 0)
+      return kind;
   }
-  return last;
+  return NULL;
+}
+
+/* What most jobs of an image ask for is what the next one will ask for. */
+static void vote(QvWarmPool *pool, Kind *kind)
+{
+  Kind *holder = holder_of(pool, kind->kind.image_digest);
+  guint votes = holder != NULL ? holder->votes : 0;
+  gboolean over = qv_warm_vote(&votes, holder == kind);
+  if (over && holder != NULL)
+    holder->holds = FALSE;
+  Kind *now = over ? kind : holder;
+  now->holds = TRUE;
+  now->votes = votes;
 }
 
 /* The current image of each name that this backend can start gets the floor. */
@@ -131,7 +144,7 @@ static void set_floors(QvWarmPool *pool)
     const QvImage *image = &lock->images[i];
     if (qv_images_lock_find(lock, image->name, NULL, qv_settings_platform()) != image)
       continue;
-    Kind *kind = last_used_of(pool, image->digest);
+    Kind *kind = holder_of(pool, image->digest);
     g_autofree char *path = NULL;
     g_autoptr(GError) error = NULL;
     if (kind == NULL) {
@@ -140,6 +153,8 @@ static void set_floors(QvWarmPool *pool)
       QvBoxKind want = {.rootfs_file = path, .image_digest = image->digest,
                         .limits = qv_box_limits(&supervisor->limits.defaults)};
       kind = add_kind(pool, &want);
+      if (kind != NULL)
+        vote(pool, kind);
     }
     if (kind != NULL)
       kind->floor = supervisor->config->warm;
@@ -396,6 +411,7 @@ void qv_warm_pool_job_begins(QvWarmPool *pool, const QvBoxKind *want, gboolean e
     kind->running++;
     kind->peak_now = MAX(kind->peak_now, kind->running);
     kind->used_ms = qv_clock_mono_ms();
+    vote(pool, kind);
   }
   /* A job comes before what only waits. */
   gint64 budget_mib = pool->supervisor->memory_budget_mib;

@@ -29,3 +29,13 @@ void qv_warm_plan(const QvWarmWant *wants, gsize n, guint ceiling, gint64 free_m
     }
   }
 }
+
+gboolean qv_warm_vote(guint *votes, gboolean same)
+{
+  if (!same && *votes > 0) {
+    --*votes;
+    return FALSE;
+  }
+  *votes = MIN(*votes + 1, QV_WARM_VOTES_MAX);
+  return !same;
+}

@@ -116,6 +116,18 @@ static void test_other_kind(World *world)
   finish(world);
 }
 
+/* A job with limits of its own takes nothing from the others: the sandbox that waits goes on waiting, and so does the next one. */
+static void test_odd_job(World *world)
+{
+  begin(world, one_kind, 1);
+  for (guint i = 0; i < 2; i++) {
+    run_one(world, 200, FALSE);
+    run_one(world, 0, TRUE);
+    await_count(world, "a warm sandbox waits", 2 + i);
+  }
+  finish(world);
+}
+
 /* A guest that ends its sandbox, and a step that fails: a warm sandbox is a sandbox like any other. */
 static void test_ends_alike(World *world)
 {
@@ -278,6 +290,7 @@ int main(int argc, char **argv)
   if (ON(ON_RUNSC)) { /* what depends on no backend */
     world_test_add("/warm/serves-once", QV_TEST_VALKEY_PLAIN, test_serves_once);
     world_test_add("/warm/other-kind", QV_TEST_VALKEY_PLAIN, test_other_kind);
+    world_test_add("/warm/odd-job", QV_TEST_VALKEY_PLAIN, test_odd_job);
     world_test_add("/warm/adapts", QV_TEST_VALKEY_PLAIN, test_adapts);
     world_test_add("/warm/unpack-dies-early", QV_TEST_VALKEY_PLAIN, test_unpack_dies_early);
   }

@@ -55,10 +55,29 @@ static void test_random(void)
   }
 }
 
+/* Jobs by the letter of their kind, against who has the floor afterwards; A has it first. */
+static void test_vote(void)
+{
+  static const struct {
+    const char *jobs, *floor;
+  } rows[] = {{"BABABABA", "AAAAAAAA"}, {"BBABA", "ABBBB"}, {"AAAAAABBBBBBA", "AAAAAAAAAABBB"}, {"BCBCC", "ACCCC"}, {"ABBBBCCC", "AAABBBBC"}};
+  for (guint row = 0; row < G_N_ELEMENTS(rows); row++) {
+    char floor = 'A';
+    guint votes = 1;
+    for (guint i = 0; rows[row].jobs[i] != '\0'; i++) {
+      if (qv_warm_vote(&votes, rows[row].jobs[i] == floor))
+        floor = rows[row].jobs[i];
+      g_assert_cmpuint(votes, <=, QV_WARM_VOTES_MAX);
+      g_assert_cmpint(floor, ==, rows[row].floor[i]);
+    }
+  }
+}
+
 int main(int argc, char **argv)
 {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/warm-plan/table", test_table);
   g_test_add_func("/warm-plan/random", test_random);
+  g_test_add_func("/warm-plan/vote", test_vote);
   return g_test_run();
 }
