@@ -345,10 +345,13 @@ void qv_cgroup_free(QvCgroup *cgroup)
   g_free(cgroup);
 }
 
+/* v1: a child that has just been forked is one thread, and a thread moves itself without the lock that cgroup.procs takes:
+ * that one waits for a grace period of RCU, some 10 ms. */
 int qv_cgroup_open_join(QvCgroup *cgroup, int fds[QV_CGROUP_JOIN_MAX], GError **error)
 {
+  const char *file = cgroup->host->v2 ? "cgroup.procs" : "tasks";
   for (guint i = 0; i < cgroup->host->bases_n; i++) {
-    g_autofree char *path = g_build_filename(cgroup->dirs[i], "cgroup.procs", NULL);
+    g_autofree char *path = g_build_filename(cgroup->dirs[i], file, NULL);
     fds[i] = open(path, O_WRONLY | O_CLOEXEC);
     if (fds[i] >= 0)
       continue;

@@ -49,7 +49,7 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvCgroup, qv_cgroup_free)
 /* Reads the limits again. */
 gboolean qv_cgroup_verify(QvCgroup *cgroup, GError **error);
 
-/* Opens the files into which a child writes "0" to join: fills FDS, returns
+/* Opens the files into which a child, while it has one thread, writes "0" to join: fills FDS, returns
  * their number, or -1. The caller closes them. */
 int qv_cgroup_open_join(QvCgroup *cgroup, int fds[QV_CGROUP_JOIN_MAX], GError **error);
 
