@@ -69,31 +69,33 @@ static size_t layout(char *text, bool negative, const char *digits, int digits_n
   return (size_t)n;
 }
 
-/* |VALUE| is at most QV_JSON_INTEGER_MAX. */
-static size_t integer_text(long long value, char text[QV_JCS_NUMBER_BYTES])
+enum { INTEGER_BYTES = 17 }; /* sign and 16 digits */
+
+/* |VALUE| is at most QV_JSON_INTEGER_MAX. No NUL. */
+static size_t integer_text(long long value, char text[INTEGER_BYTES])
 {
-  char digits[DIGITS_MAX];
-  size_t n = 0, digits_n = 0;
-  for (unsigned long long rest = value < 0 ? -(unsigned long long)value : (unsigned long long)value; rest > 0; rest /= 10)
-    digits[digits_n++] = (char)('0' + rest % 10);
+  char digits[INTEGER_BYTES];
+  size_t at = sizeof digits;
+  unsigned long long rest = value < 0 ? -(unsigned long long)value : (unsigned long long)value;
+  do {
+    digits[--at] = (char)('0' + rest % 10);
+    rest /= 10;
+  } while (rest > 0);
   if (value < 0)
-    text[n++] = '-';
-  while (digits_n > 0)
-    text[n++] = digits[--digits_n];
-  text[n] = '\0';
-  return n;
+    digits[--at] = '-';
+  memcpy(text, digits + at, sizeof digits - at);
+  return sizeof digits - at;
 }
 
 size_t qv_jcs_number(double value, char text[QV_JCS_NUMBER_BYTES])
 {
   if (!isfinite(value))
     return 0;
-  if (value == 0) {
-    memcpy(text, "0", 2);
-    return 1;
+  if (fabs(value) <= (double)QV_JSON_INTEGER_MAX && value == (double)(long long)value) {
+    size_t integer_n = integer_text((long long)value, text);
+    text[integer_n] = '\0';
+    return integer_n;
   }
-  if (fabs(value) <= (double)QV_JSON_INTEGER_MAX && value == (double)(long long)value)
-    return integer_text((long long)value, text);
   /* The decimal point is a dot, whatever language the program speaks. */
   locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
   if (!c_locale)
@@ -182,49 +184,54 @@ static void put_escaped(Buffer *out, uint8_t c)
 
 #define EVERY(byte) (UINT64_C(0x0101010101010101) * (byte))
 
-/* A byte of WORD is below 0x20, a quotation mark, a backslash or over 0x7f. Each term sets the high bit of such a byte,
- * and of others only where it has set a lower one: so the answer is right. */
-static bool word_needs_care(uint64_t word)
+/* The high bits of WORD's bytes that are below 0x20, a quotation mark, a backslash or over 0x7f. Each term sets the high bit
+ * of such a byte, and of others only where it has set a lower one: so whether there is any is right. */
+static uint64_t needs_care(uint64_t word)
 {
   uint64_t quote = word ^ EVERY('"'), backslash = word ^ EVERY('\\');
-  uint64_t any = (word - EVERY(0x20)) | (quote - EVERY(1)) | (backslash - EVERY(1)) | word;
-  return (any & EVERY(0x80)) != 0;
+  return ((word - EVERY(0x20)) | (quote - EVERY(1)) | (backslash - EVERY(1)) | word) & EVERY(0x80);
 }
 
-/* Stands for itself as a whole: nearly every string does. */
-static bool is_plain_text(const char *bytes, size_t n)
+/* N bytes that overlap in their middle, 1 to 7 of them, as a word; what is left of it is blanks. */
+static inline uint64_t short_word(char *to, const char *from, size_t n)
 {
-  uint64_t word;
-  if (n < sizeof word) {
-    for (size_t i = 0; i < n; i++) {
-      if (!is_plain((uint8_t)bytes[i]) || (uint8_t)bytes[i] > 0x7f)
-        return false;
-    }
-    return true;
+  if (n >= 4) {
+    uint32_t start, end;
+    memcpy(&start, from, sizeof start);
+    memcpy(&end, from + n - sizeof end, sizeof end);
+    memcpy(to, &start, sizeof start);
+    memcpy(to + n - sizeof end, &end, sizeof end);
+    return start | (uint64_t)end << 32;
   }
+  uint8_t first = (uint8_t)from[0], middle = (uint8_t)from[n / 2], last = (uint8_t)from[n - 1];
+  to[0] = (char)first;
+  to[n / 2] = (char)middle;
+  to[n - 1] = (char)last;
+  return (EVERY(' ') & ~UINT64_C(0xffffff)) | first | (uint64_t)middle << 8 | (uint64_t)last << 16;
+}
+
+/* Copies a string that stands for itself as a whole, as nearly every one does: false where this is none. In words, since most
+ * are short, the last of which may overlap the one before. */
+static inline bool copy_plain(char *to, const char *from, size_t n)
+{
+  uint64_t word, care = 0;
+  if (n < sizeof word)
+    return n == 0 || needs_care(short_word(to, from, n)) == 0;
   for (size_t i = 0; i + sizeof word < n; i += sizeof word) {
-    memcpy(&word, bytes + i, sizeof word);
-    if (word_needs_care(word))
-      return false;
+    memcpy(&word, from + i, sizeof word);
+    memcpy(to + i, &word, sizeof word);
+    care |= needs_care(word);
   }
-  memcpy(&word, bytes + n - sizeof word, sizeof word); /* may look at some bytes again */
-  return !word_needs_care(word);
+  memcpy(&word, from + n - sizeof word, sizeof word);
+  memcpy(to + n - sizeof word, &word, sizeof word);
+  return (care | needs_care(word)) == 0;
 }
 
-static void put_string(Buffer *out, const char *bytes, size_t n)
+/* What is between the quotation marks. */
+static void put_inside(Buffer *out, const char *bytes, size_t n)
 {
-  if (is_plain_text(bytes, n)) {
-    char *room = take_room(out, n + 2);
-    if (room) {
-      room[0] = '"';
-      memcpy(room + 1, bytes, n);
-      room[n + 1] = '"';
-    }
-    return;
-  }
   if (!qv_text_is_utf8(bytes, n))
     out->failed = true;
-  put_char(out, '"');
   size_t start = 0;
   for (size_t i = 0; i < n; i++) {
     if (is_plain((uint8_t)bytes[i]))
@@ -234,13 +241,52 @@ static void put_string(Buffer *out, const char *bytes, size_t n)
     put_escaped(out, (uint8_t)bytes[i]);
   }
   put(out, bytes + start, n - start);
+}
+
+static void put_string(Buffer *out, const char *bytes, size_t n)
+{
+  char *room = take_room(out, n + 2);
+  if (!room)
+    return;
+  room[0] = '"';
+  if (copy_plain(room + 1, bytes, n)) {
+    room[n + 1] = '"';
+    return;
+  }
+  out->n -= n + 1;
+  put_inside(out, bytes, n);
   put_char(out, '"');
+}
+
+/* LEAD: what stands before the name. */
+static void put_name(Buffer *out, char lead, const char *bytes, size_t n)
+{
+  char *room = take_room(out, n + 4);
+  if (!room)
+    return;
+  room[0] = lead;
+  room[1] = '"';
+  if (copy_plain(room + 2, bytes, n)) {
+    room[n + 2] = '"';
+    room[n + 3] = ':';
+    return;
+  }
+  out->n -= n + 2;
+  put_inside(out, bytes, n);
+  put(out, "\":", 2);
 }
 
 static void put_number(Buffer *out, const json_t *value)
 {
   char text[QV_JCS_NUMBER_BYTES];
-  size_t n = qv_jcs_number(json_is_integer(value) ? (double)json_integer_value(value) : json_real_value(value), text);
+  json_int_t integer = json_is_integer(value) ? json_integer_value(value) : 0;
+  size_t n;
+  if (json_is_real(value))
+    n = qv_jcs_number(json_real_value(value), text);
+  else if (integer < -QV_JSON_INTEGER_MAX || integer > QV_JSON_INTEGER_MAX)
+    n = qv_jcs_number((double)integer, text);
+  else
+    n = integer_text(integer, text);
   if (n == 0)
     out->failed = true;
   put(out, text, n);
@@ -271,6 +317,13 @@ static int compare_members(const void *a, const void *b)
   return x->n < y->n ? -1 : x->n > y->n;
 }
 
+/* Nearly always the first byte says it; where neither starts a special case above, as its bytes do. */
+static inline bool is_before(const Member *x, const Member *y)
+{
+  uint8_t u = (uint8_t)x->name[0], v = (uint8_t)y->name[0]; /* of an empty name its NUL */
+  return u != v && u < 0xee ? u < v : compare_members(x, y) < 0;
+}
+
 static void put_value(Buffer *out, json_t *value, int depth);
 
 /* Bodies come in order nearly always, since they were canonical when they were signed: an insertion then only looks. */
@@ -283,7 +336,7 @@ static void sort_members(Member *members, size_t n)
   for (size_t i = 1; i < n; i++) {
     Member member = members[i];
     size_t at = i;
-    for (; at > 0 && compare_members(&members[at - 1], &member) > 0; at--)
+    for (; at > 0 && is_before(&member, &members[at - 1]); at--)
       members[at] = members[at - 1];
     members[at] = member;
   }
@@ -291,12 +344,10 @@ static void sort_members(Member *members, size_t n)
 
 static void put_members(Buffer *out, const Member *members, size_t n, int depth)
 {
-  put_char(out, '{');
+  if (n == 0)
+    put_char(out, '{');
   for (size_t i = 0; i < n; i++) {
-    if (i > 0)
-      put_char(out, ',');
-    put_string(out, members[i].name, members[i].n);
-    put_char(out, ':');
+    put_name(out, i > 0 ? ',' : '{', members[i].name, members[i].n);
     put_value(out, members[i].value, depth);
   }
   put_char(out, '}');

@@ -46,6 +46,32 @@ static void test_order(void)
   check("{\"\xc3\xa9\":1,\"e\xcc\x81\":2}", "{\"e\xcc\x81\":2,\"\xc3\xa9\":1}");
 }
 
+/* Every pair of names of one and of two characters at the borders of what UTF-8 and UTF-16 write differently. */
+static void test_pairs(void)
+{
+  static const char *const characters[] = { "", "\x01", "A", "\x7f", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf",
+                                            "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf", "\xee\x80\x80", "\xef\xbf\xbf" };
+  enum { N = G_N_ELEMENTS(characters) }; /* in the order of their UTF-16 code units */
+  for (gsize i = 0; i < N * N * N; i++) {
+    g_autofree char *low = g_strconcat(characters[i / N / N], characters[i / N % N], NULL);
+    g_autofree char *high = g_strconcat(characters[i / N / N], characters[i % N], NULL);
+    if (i / N % N >= i % N)
+      continue;
+    for (int turn = 0; turn <= 1; turn++) {
+      g_autoptr(GString) wanted = g_string_new(NULL);
+      json_t *value = json_object();
+      json_object_set_new(value, turn ? low : high, json_true());
+      json_object_set_new(value, turn ? high : low, json_true());
+      char *out = qv_jcs(value, NULL);
+      g_string_append_printf(wanted, "{\"%s\":true,\"%s\":true}", low, high);
+      g_string_replace(wanted, "\x01", "\\u0001", 0);
+      g_assert_cmpstr(out, ==, wanted->str);
+      free(out);
+      json_decref(value);
+    }
+  }
+}
+
 static void test_strings(void)
 {
   check("\"\\u0000\\u0001\\b\\t\\n\\u000b\\f\\r\\u001f \\u007f\\u2028/\"",
@@ -74,6 +100,13 @@ static void test_places(void)
         json_t *value = json_pack("[s%]", text, n);
         char *out = qv_jcs(value, NULL);
         g_assert_cmpstr(out, ==, wanted);
+        free(out);
+        json_decref(value);
+        g_autofree char *wanted_name = g_strdup_printf("{\"%s%s%s\":[]}", head, wanted_c, tail);
+        value = json_object();
+        json_object_setn_new(value, text, n, json_array());
+        out = qv_jcs(value, NULL);
+        g_assert_cmpstr(out, ==, wanted_name);
         free(out);
         json_decref(value);
       }
@@ -267,6 +300,7 @@ int main(int argc, char **argv)
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/jcs/rfc-8785", test_rfc);
   g_test_add_func("/jcs/order", test_order);
+  g_test_add_func("/jcs/pairs", test_pairs);
   g_test_add_func("/jcs/strings", test_strings);
   g_test_add_func("/jcs/places", test_places);
   g_test_add_func("/jcs/many-members", test_many_members);
