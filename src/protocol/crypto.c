@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Owns every call of libcrypto. Algorithms are fetched once and kept. Sources:
- * FIPS 180-4, FIPS 198-1, RFC 5869, NIST SP 800-38D. */
+ * FIPS 180-4, FIPS 198-1, RFC 5869, NIST SP 800-38D.
+ *
+ * HMAC and HKDF are the few lines of their standards over libcrypto's SHA-256: its own EVP_MAC takes 25 allocations and three
+ * copies of contexts for one, as long as 600 bytes of SHA-256, and its EVP_KDF looks its digest up by name each time. */
 #include "protocol/crypto.h"
 
 #include <limits.h>
-#include <openssl/core_names.h>
 #include <openssl/evp.h>
-#include <openssl/kdf.h>
 #include <string.h>
 
 #include "base/hex.h"
 
+enum { SHA256_BLOCK = 64, SHA256_BYTES = 32 };
+
 struct QvDigest {
-  EVP_MD_CTX *sha256; /* one of the two */
-  EVP_MAC_CTX *hmac;
+  EVP_MD_CTX *sha256;
+  gboolean keyed;
+  guint8 outer[SHA256_BLOCK]; /* HMAC: the key and its padding, for the second hash */
 };
 
 static EVP_MD *sha256_algorithm;
-static EVP_MAC_CTX *hmac_template; /* knows its digest: finding that by name costs more than a short HMAC */
-static EVP_KDF *hkdf_algorithm;
 static EVP_CIPHER *gcm_algorithm;
 
 static void must(int done)
@@ -33,16 +35,6 @@ static void fetch_all(void)
   if (!g_once_init_enter(&once))
     return;
   must((sha256_algorithm = EVP_MD_fetch(NULL, "SHA256", NULL)) != NULL);
-  EVP_MAC *hmac_algorithm = EVP_MAC_fetch(NULL, "HMAC", NULL);
-  must(hmac_algorithm != NULL);
-  OSSL_PARAM params[] = {
-    OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, (char *)"SHA256", 0),
-    OSSL_PARAM_construct_end(),
-  };
-  must((hmac_template = EVP_MAC_CTX_new(hmac_algorithm)) != NULL);
-  EVP_MAC_free(hmac_algorithm);
-  must(EVP_MAC_init(hmac_template, (const unsigned char *)"", 0, params));
-  must((hkdf_algorithm = EVP_KDF_fetch(NULL, "HKDF", NULL)) != NULL);
   must((gcm_algorithm = EVP_CIPHER_fetch(NULL, "AES-256-GCM", NULL)) != NULL);
   g_once_init_leave(&once, 1);
 }
@@ -56,27 +48,58 @@ void qv_crypto_init(void)
   qv_digest_final_hex(digest, hex);
   qv_digest_free(digest);
   qv_crypto_hmac("k", 1, "", 0, out);
-  must(qv_crypto_hkdf("k", 1, "", 0, "", 0, out, sizeof out));
   qv_crypto_gcm_seal(out, out, "", 0, out, 16, sealed, sealed + 16);
   must(qv_crypto_gcm_open(out, out, "", 0, sealed, 16, sealed + 16, out));
 }
 
-QvDigest *qv_digest_new_sha256(void)
+static void digest_start(QvDigest *digest)
 {
   fetch_all();
-  QvDigest *digest = g_new0(QvDigest, 1);
+  digest->keyed = FALSE;
   must((digest->sha256 = EVP_MD_CTX_new()) != NULL);
   must(EVP_DigestInit_ex2(digest->sha256, sha256_algorithm, NULL));
+}
+
+/* FIPS 198-1, steps 1 to 5. */
+static void hmac_start(QvDigest *digest, const void *key, gsize key_n)
+{
+  digest_start(digest);
+  guint8 inner[SHA256_BLOCK] = { 0 };
+  if (key_n > SHA256_BLOCK) {
+    must(EVP_DigestUpdate(digest->sha256, key, key_n));
+    must(EVP_DigestFinal_ex(digest->sha256, inner, NULL));
+    must(EVP_DigestInit_ex2(digest->sha256, NULL, NULL));
+  } else if (key_n > 0) {
+    memcpy(inner, key, key_n);
+  }
+  digest->keyed = TRUE;
+  for (gsize i = 0; i < SHA256_BLOCK; i++) {
+    digest->outer[i] = inner[i] ^ 0x5c;
+    inner[i] ^= 0x36;
+  }
+  must(EVP_DigestUpdate(digest->sha256, inner, sizeof inner));
+  explicit_bzero(inner, sizeof inner);
+}
+
+/* libcrypto wipes its own. */
+static void digest_end(QvDigest *digest)
+{
+  EVP_MD_CTX_free(digest->sha256);
+  if (digest->keyed)
+    explicit_bzero(digest->outer, sizeof digest->outer);
+}
+
+QvDigest *qv_digest_new_sha256(void)
+{
+  QvDigest *digest = g_new(QvDigest, 1);
+  digest_start(digest);
   return digest;
 }
 
 QvDigest *qv_digest_new_hmac(const void *key, gsize key_n)
 {
-  fetch_all();
-  QvDigest *digest = g_new0(QvDigest, 1);
-  must((digest->hmac = EVP_MAC_CTX_dup(hmac_template)) != NULL);
-  /* A NULL key would mean "the one of before": an empty one needs an address. */
-  must(EVP_MAC_init(digest->hmac, key_n > 0 ? key : (const void *)"", key_n, NULL));
+  QvDigest *digest = g_new(QvDigest, 1);
+  hmac_start(digest, key, key_n);
   return digest;
 }
 
@@ -84,27 +107,25 @@ void qv_digest_free(QvDigest *digest)
 {
   if (digest == NULL)
     return;
-  EVP_MD_CTX_free(digest->sha256);
-  EVP_MAC_CTX_free(digest->hmac);
+  digest_end(digest);
   g_free(digest);
 }
 
 void qv_digest_update(QvDigest *digest, const void *bytes, gsize n)
 {
-  if (digest->hmac != NULL)
-    must(EVP_MAC_update(digest->hmac, bytes, n));
-  else
-    must(EVP_DigestUpdate(digest->sha256, bytes, n));
+  must(EVP_DigestUpdate(digest->sha256, bytes, n));
 }
 
 void qv_digest_final(QvDigest *digest, guint8 out[32])
 {
-  gsize n = 32;
-  if (digest->hmac != NULL)
-    must(EVP_MAC_final(digest->hmac, out, &n, 32));
-  else
-    must(EVP_DigestFinal_ex(digest->sha256, out, NULL));
-  g_assert(n == 32);
+  must(EVP_DigestFinal_ex(digest->sha256, out, NULL));
+  if (!digest->keyed)
+    return;
+  /* FIPS 198-1, steps 7 to 9. */
+  must(EVP_DigestInit_ex2(digest->sha256, NULL, NULL));
+  must(EVP_DigestUpdate(digest->sha256, digest->outer, SHA256_BLOCK));
+  must(EVP_DigestUpdate(digest->sha256, out, SHA256_BYTES));
+  must(EVP_DigestFinal_ex(digest->sha256, out, NULL));
 }
 
 void qv_digest_final_hex(QvDigest *digest, char hex[65])
@@ -116,9 +137,25 @@ void qv_digest_final_hex(QvDigest *digest, char hex[65])
 
 void qv_crypto_hmac(const void *key, gsize key_n, const void *bytes, gsize n, guint8 mac[32])
 {
-  g_autoptr(QvDigest) digest = qv_digest_new_hmac(key, key_n);
-  qv_digest_update(digest, bytes, n);
-  qv_digest_final(digest, mac);
+  QvDigest digest;
+  hmac_start(&digest, key, key_n);
+  qv_digest_update(&digest, bytes, n);
+  qv_digest_final(&digest, mac);
+  digest_end(&digest);
+}
+
+/* T(i) of RFC 5869, section 2.3. BEFORE: NULL for the first. */
+static void hkdf_block(const guint8 prk[SHA256_BYTES], const guint8 *before, const void *info, gsize info_n, guint8 i,
+                       guint8 block[SHA256_BYTES])
+{
+  QvDigest digest;
+  hmac_start(&digest, prk, SHA256_BYTES);
+  if (before != NULL)
+    qv_digest_update(&digest, before, SHA256_BYTES);
+  qv_digest_update(&digest, info, info_n);
+  qv_digest_update(&digest, &i, 1);
+  qv_digest_final(&digest, block);
+  digest_end(&digest);
 }
 
 gboolean qv_crypto_hkdf(const void *ikm, gsize ikm_n, const void *salt, gsize salt_n, const void *info, gsize info_n,
@@ -126,21 +163,14 @@ gboolean qv_crypto_hkdf(const void *ikm, gsize ikm_n, const void *salt, gsize sa
 {
   if (out_n == 0 || out_n > QV_HKDF_BYTES_MAX)
     return FALSE;
-  fetch_all();
-  EVP_KDF_CTX *ctx = EVP_KDF_CTX_new(hkdf_algorithm);
-  must(ctx != NULL);
-  /* An empty salt or info is left out: libcrypto refuses a parameter without an address. */
-  OSSL_PARAM params[5];
-  gsize n = 0;
-  params[n++] = OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, (char *)"SHA256", 0);
-  params[n++] = OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, ikm_n > 0 ? (void *)ikm : (void *)"", ikm_n);
-  if (salt_n > 0)
-    params[n++] = OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_SALT, (void *)salt, salt_n);
-  if (info_n > 0)
-    params[n++] = OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, (void *)info, info_n);
-  params[n] = OSSL_PARAM_construct_end();
-  must(EVP_KDF_derive(ctx, out, out_n, params) > 0);
-  EVP_KDF_CTX_free(ctx);
+  guint8 prk[SHA256_BYTES], block[SHA256_BYTES];
+  qv_crypto_hmac(salt, salt_n, ikm, ikm_n, prk); /* no salt is one of zeros, and so is an empty key of HMAC */
+  for (gsize at = 0; at < out_n; at += SHA256_BYTES) {
+    hkdf_block(prk, at > 0 ? block : NULL, info, info_n, (guint8)(at / SHA256_BYTES + 1), block);
+    memcpy(out + at, block, MIN(out_n - at, SHA256_BYTES));
+  }
+  explicit_bzero(prk, sizeof prk);
+  explicit_bzero(block, sizeof block);
   return TRUE;
 }
 

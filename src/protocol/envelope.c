@@ -18,13 +18,16 @@
 
 static const struct {
   const char *member;
+  const char *domain; /* signed before the body */
   gsize bytes_max;
 } kinds[] = {
-  [QV_ENVELOPE_JOB] = { "job", QV_JOB_JSON_BYTES_MAX },
-  [QV_ENVELOPE_RESULT] = { "result", QV_RESULT_JSON_BYTES_MAX },
-  [QV_ENVELOPE_HEALTH] = { "health", QV_RECORD_JSON_BYTES_MAX },
-  [QV_ENVELOPE_CANCEL] = { "cancel", QV_RECORD_JSON_BYTES_MAX },
-  [QV_ENVELOPE_SMOKE] = { "smoke", QV_RECORD_JSON_BYTES_MAX },
+#define KIND(member, bytes_max) { member, "quavon/sandbox/" member "/v1\n", bytes_max }
+  [QV_ENVELOPE_JOB] = KIND("job", QV_JOB_JSON_BYTES_MAX),
+  [QV_ENVELOPE_RESULT] = KIND("result", QV_RESULT_JSON_BYTES_MAX),
+  [QV_ENVELOPE_HEALTH] = KIND("health", QV_RECORD_JSON_BYTES_MAX),
+  [QV_ENVELOPE_CANCEL] = KIND("cancel", QV_RECORD_JSON_BYTES_MAX),
+  [QV_ENVELOPE_SMOKE] = KIND("smoke", QV_RECORD_JSON_BYTES_MAX),
+#undef KIND
 };
 
 const char *qv_envelope_member(QvEnvelopeKind kind)
@@ -41,9 +44,8 @@ gsize qv_envelope_bytes_max(QvEnvelopeKind kind)
 static void compute_sig(QvEnvelopeKind kind, const QvKey *key, const char *canonical, gsize n, guint8 sig[QV_SIG_BYTES])
 {
   const QvSecret *secret = qv_key_secret(key);
-  g_autofree char *domain = g_strdup_printf("quavon/sandbox/%s/v1\n", kinds[kind].member);
   g_autoptr(QvDigest) digest = qv_digest_new_hmac(qv_secret_bytes(secret), qv_secret_len(secret));
-  qv_digest_update(digest, domain, strlen(domain));
+  qv_digest_update(digest, kinds[kind].domain, strlen(kinds[kind].domain));
   qv_digest_update(digest, canonical, n);
   qv_digest_final(digest, sig);
 }
