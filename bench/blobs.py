@@ -70,7 +70,7 @@ def open_pipe(world, add):
     plain, rows = world.dir / "plain", []
     subprocess.run(["dd", "if=/dev/urandom", f"of={plain}", "bs=1M", "count=256"], check=True, stderr=subprocess.DEVNULL)
     for _ in range(world.rounds(5, 10)):
-        ours = figures(output("sh", "-c", f"{{ {program('pure')} pipe 64 0.5 | cat >/dev/null; }} 2>&1"))
+        ours = figures(output("sh", "-c", f"{{ {program('input')} 64 0.5 | cat >/dev/null; }} 2>&1"))
         start = time.monotonic()
         output("sh", "-c", f"cat {plain} | cat >/dev/null")
         rows.append((ours["pipe_bytes_per_s"] / 1e9, 256 * 1048576 / 1e9 / (time.monotonic() - start)))

@@ -2,14 +2,11 @@
 /* pure jcs FILE SECONDS        canonicalise and HMAC the value of FILE, parsed before: operations a second
  * pure unseal MIB SECONDS      unseal a blob of MIB MiB into nothing: bytes a second, of the reader (tags, size and
  *                              SHA-256) and of the tags alone
- * pure pipe MIB SECONDS        the same reader, its plaintext written to stdout
  * Each prints figures, one a line: name, number. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/clock.h"
 #include "base/random.h"
 #include "format/jcs.h"
 #include "protocol/blob.h"
@@ -83,18 +80,7 @@ static void blob_clear(Blob *blob)
   g_free(blob->plain);
 }
 
-static void put(const guint8 *bytes, gsize n)
-{
-  while (n > 0) {
-    ssize_t done = write(STDOUT_FILENO, bytes, n);
-    if (done <= 0)
-      exit(1);
-    bytes += done;
-    n -= (gsize)done;
-  }
-}
-
-static void read_once(Blob *blob, gboolean out)
+static void read_once(Blob *blob)
 {
   g_autoptr(QvBlobReader) reader = qv_blob_reader_new(blob->secret, "bench", &blob->descriptor);
   g_autoptr(GError) error = NULL;
@@ -102,8 +88,6 @@ static void read_once(Blob *blob, gboolean out)
     gsize n;
     if (!qv_blob_reader_step(reader, blob->sealed + (gsize)i * SLOT, SLOT, blob->plain, &n, &error))
       g_error("%s", error->message);
-    if (out)
-      put(blob->plain, n);
   }
 }
 
@@ -125,26 +109,11 @@ static int unseal(gint64 mib, double seconds)
     double start = cpu_seconds(), spent;
     guint64 rounds = 0;
     do {
-      tags ? tags_once(&blob) : read_once(&blob, FALSE);
+      tags ? tags_once(&blob) : read_once(&blob);
       rounds++;
     } while ((spent = cpu_seconds() - start) < seconds);
     printf("%s %.0f\n", tags ? "tags_bytes_per_s" : "unseal_bytes_per_s", (double)(rounds * (guint64)mib * 1048576) / spent);
   }
-  blob_clear(&blob);
-  return 0;
-}
-
-static int pipe_out(gint64 mib, double seconds)
-{
-  Blob blob;
-  blob_make(&blob, mib);
-  gint64 start = qv_clock_mono_us(), spent;
-  guint64 rounds = 0;
-  do {
-    read_once(&blob, TRUE);
-    rounds++;
-  } while ((spent = qv_clock_mono_us() - start) < (gint64)(seconds * 1e6));
-  fprintf(stderr, "pipe_bytes_per_s %.0f\n", (double)(rounds * (guint64)mib * 1048576) * 1e6 / (double)spent);
   blob_clear(&blob);
   return 0;
 }
@@ -158,7 +127,5 @@ int main(int argc, char **argv)
     return jcs(argv[2], seconds);
   if (strcmp(argv[1], "unseal") == 0)
     return unseal(atoll(argv[2]), seconds);
-  if (strcmp(argv[1], "pipe") == 0)
-    return pipe_out(atoll(argv[2]), seconds);
   return 2;
 }

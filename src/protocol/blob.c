@@ -22,6 +22,7 @@ struct QvBlobReader {
   QvBlobCipher *cipher;
   QvBlobDescriptor descriptor;
   QvDigest *sha256;
+  gint64 hashed; /* bytes of plaintext */
   gint64 next;
   gboolean failed;
 };
@@ -138,6 +139,33 @@ gint64 qv_blob_reader_next(const QvBlobReader *reader)
   return reader->next == reader->descriptor.chunks ? -1 : reader->next;
 }
 
+void qv_blob_reader_hash(QvBlobReader *reader, const guint8 *plain, gsize n)
+{
+  reader->hashed += (gint64)n;
+  g_assert(reader->hashed <= reader->next * QV_CHUNK_BYTES);
+  qv_digest_update(reader->sha256, plain, n);
+}
+
+/* PLAIN is the last chunk: nothing of it is passed on where the whole is not the descriptor's. */
+gboolean qv_blob_reader_at_last(const QvBlobReader *reader)
+{
+  return reader->next + 1 == reader->descriptor.chunks;
+}
+
+static gboolean check_whole(QvBlobReader *reader, guint8 *plain, gsize n, GError **error)
+{
+  const QvBlobDescriptor *blob = &reader->descriptor;
+  char hex[65];
+  g_assert(reader->hashed == blob->size - (gint64)n);
+  qv_digest_update(reader->sha256, plain, n);
+  qv_digest_final_hex(reader->sha256, hex);
+  if (strcmp(hex, blob->sha256) == 0)
+    return TRUE;
+  memset(plain, 0, n);
+  g_set_error(error, QV_ERROR, QV_ERROR_AUTH, "the SHA-256 of the whole is not the descriptor's");
+  return FALSE;
+}
+
 static gboolean reader_take(QvBlobReader *reader, const guint8 *sealed, gsize n, guint8 *plain, GError **error)
 {
   const QvBlobDescriptor *blob = &reader->descriptor;
@@ -147,21 +175,11 @@ static gboolean reader_take(QvBlobReader *reader, const guint8 *sealed, gsize n,
                 want + QV_CHUNK_IV_BYTES + QV_CHUNK_TAG_BYTES);
     return FALSE;
   }
-  if (!qv_blob_cipher_unseal(reader->cipher, reader->next, sealed, n, plain, error))
-    return FALSE;
-  qv_digest_update(reader->sha256, plain, want);
-  if (reader->next + 1 < blob->chunks)
-    return TRUE;
-  char hex[65];
-  qv_digest_final_hex(reader->sha256, hex);
-  if (strcmp(hex, blob->sha256) == 0)
-    return TRUE;
-  memset(plain, 0, want);
-  g_set_error(error, QV_ERROR, QV_ERROR_AUTH, "the SHA-256 of the whole is not the descriptor's");
-  return FALSE;
+  return qv_blob_cipher_unseal(reader->cipher, reader->next, sealed, n, plain, error) &&
+         (!qv_blob_reader_at_last(reader) || check_whole(reader, plain, want, error));
 }
 
-gboolean qv_blob_reader_step(QvBlobReader *reader, const guint8 *sealed, gsize n, guint8 *plain, gsize *plain_n,
+gboolean qv_blob_reader_open(QvBlobReader *reader, const guint8 *sealed, gsize n, guint8 *plain, gsize *plain_n,
                              GError **error)
 {
   gboolean over = qv_blob_reader_next(reader) < 0;
@@ -176,6 +194,16 @@ gboolean qv_blob_reader_step(QvBlobReader *reader, const guint8 *sealed, gsize n
   }
   *plain_n = qv_blob_chunk_bytes(reader->descriptor.size, reader->next);
   reader->next++;
+  return TRUE;
+}
+
+gboolean qv_blob_reader_step(QvBlobReader *reader, const guint8 *sealed, gsize n, guint8 *plain, gsize *plain_n,
+                             GError **error)
+{
+  if (!qv_blob_reader_open(reader, sealed, n, plain, plain_n, error))
+    return FALSE;
+  if (qv_blob_reader_next(reader) >= 0)
+    qv_blob_reader_hash(reader, plain, *plain_n);
   return TRUE;
 }
 

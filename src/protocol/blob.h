@@ -63,12 +63,20 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvBlobReader, qv_blob_reader_free)
 
 /* Index of the chunk that is wanted next; -1 when the blob is complete and right. */
 gint64 qv_blob_reader_next(const QvBlobReader *reader);
+gboolean qv_blob_reader_at_last(const QvBlobReader *reader);
 
 /* Takes the next chunk as it is in the store: *PLAIN_N bytes of plaintext go to PLAIN (room for QV_CHUNK_BYTES).
  * Every error is blob_corrupt (QV_ERROR_AUTH) and final. With the last chunk the
  * whole size and SHA-256 are checked first. */
 gboolean qv_blob_reader_step(QvBlobReader *reader, const guint8 *sealed, gsize n, guint8 *plain, gsize *plain_n,
                              GError **error);
+
+/* The same in two calls: a verified chunk can be passed on before it is hashed. The plaintext of every chunk but the
+ * last goes to qv_blob_reader_hash once, in order, in pieces of any length; all of it before the last chunk is opened,
+ * which is hashed and checked there. */
+gboolean qv_blob_reader_open(QvBlobReader *reader, const guint8 *sealed, gsize n, guint8 *plain, gsize *plain_n,
+                             GError **error);
+void qv_blob_reader_hash(QvBlobReader *reader, const guint8 *plain, gsize n);
 
 /* Seals plaintext of a known size, chunk by chunk. */
 typedef struct QvBlobWriter QvBlobWriter;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Owns the writing end of a sandbox's stdin. */
+/* Owns the writing end of a sandbox's stdin. The SHA-256 of a blob, the dearest part of reading one, is taken of
+ * bytes that were just written: the sandbox reads them at the same time. No thread for that: the job process starts
+ * children and drops its rights, and two cores are the sandbox's and its own. Of the last chunk the SHA-256 comes
+ * first, since it decides whether that is passed on. */
 #include "runner/job_input.h"
 
 #include <errno.h>
@@ -8,6 +11,17 @@
 
 #include "base/error.h"
 
+/* So much is written before it is hashed: less than what a socket takes, so that the sandbox has something to read. */
+enum { WRITE_BYTES = 64 * 1024 };
+
+/* A chunk of plaintext. */
+typedef struct {
+  QvBlobReader *reader;
+  guint8 *bytes;
+  gsize n;
+  gsize hashed; /* all of it where it is the last chunk of its blob */
+} Piece;
+
 struct QvJobInput {
   int fd;
   guint source;
@@ -15,7 +29,7 @@ struct QvJobInput {
   gsize request_taken;
   QvBlobReader *base;
   QvBlobReader *overlay; /* NULL: none */
-  GQueue pieces;         /* GBytes of plaintext, in order */
+  GQueue pieces;         /* Piece, in order */
   gsize taken;           /* bytes of the head that are written */
   gboolean finished;
   QvJobInputEvents events;
@@ -35,13 +49,26 @@ static const guint8 *next_bytes(QvJobInput *input, gsize *n)
     *n = qv_secret_len(input->request) - input->request_taken;
     return qv_secret_bytes(input->request) + input->request_taken;
   }
-  GBytes *head = g_queue_peek_head(&input->pieces);
+  const Piece *head = g_queue_peek_head(&input->pieces);
   if (head == NULL)
     return NULL;
-  gsize whole;
-  const guint8 *bytes = g_bytes_get_data(head, &whole);
-  *n = whole - input->taken;
-  return bytes + input->taken;
+  *n = MIN(head->n - input->taken, WRITE_BYTES);
+  return head->bytes + input->taken;
+}
+
+static void piece_hash(Piece *piece, gsize until)
+{
+  if (piece->hashed >= until)
+    return;
+  qv_blob_reader_hash(piece->reader, piece->bytes + piece->hashed, until - piece->hashed);
+  piece->hashed = until;
+}
+
+static void piece_free(gpointer data)
+{
+  Piece *piece = data;
+  g_free(piece->bytes);
+  g_free(piece);
 }
 
 static void took(QvJobInput *input, gsize n)
@@ -52,11 +79,12 @@ static void took(QvJobInput *input, gsize n)
       g_clear_pointer(&input->request, qv_secret_free);
     return;
   }
+  Piece *head = g_queue_peek_head(&input->pieces);
   input->taken += n;
-  GBytes *head = g_queue_peek_head(&input->pieces);
-  if (input->taken < g_bytes_get_size(head))
+  piece_hash(head, input->taken);
+  if (input->taken < head->n)
     return;
-  g_bytes_unref(g_queue_pop_head(&input->pieces));
+  piece_free(g_queue_pop_head(&input->pieces));
   input->taken = 0;
   input->events.written(input->data);
 }
@@ -123,8 +151,17 @@ void qv_job_input_free(QvJobInput *input)
   qv_secret_free(input->request);
   qv_blob_reader_free(input->base);
   qv_blob_reader_free(input->overlay);
-  g_queue_clear_full(&input->pieces, (GDestroyNotify)g_bytes_unref);
+  g_queue_clear_full(&input->pieces, piece_free);
   g_free(input);
+}
+
+/* What the sandbox has not read yet. */
+static void hash_waiting(QvJobInput *input)
+{
+  for (GList *at = input->pieces.head; at != NULL; at = at->next) {
+    Piece *piece = at->data;
+    piece_hash(piece, piece->n);
+  }
 }
 
 gboolean qv_job_input_chunk(QvJobInput *input, gboolean overlay, guint32 index, const guint8 *sealed, gsize n,
@@ -135,13 +172,17 @@ gboolean qv_job_input_chunk(QvJobInput *input, gboolean overlay, guint32 index, 
     g_set_error(error, QV_ERROR, QV_ERROR_AUTH, "a chunk comes out of order");
     return FALSE;
   }
+  if (qv_blob_reader_at_last(reader) || input->finished)
+    hash_waiting(input);
   g_autofree guint8 *plain = g_malloc(QV_CHUNK_BYTES);
   gsize plain_n;
-  if (!qv_blob_reader_step(reader, sealed, n, plain, &plain_n, error))
+  if (input->finished) /* nobody reads it: the blob is still read, and its faults found */
+    return qv_blob_reader_step(reader, sealed, n, plain, &plain_n, error);
+  if (!qv_blob_reader_open(reader, sealed, n, plain, &plain_n, error))
     return FALSE;
-  if (!input->finished) {
-    g_queue_push_tail(&input->pieces, g_bytes_new_take(g_steal_pointer(&plain), plain_n));
-    wake(input);
-  }
+  Piece *piece = g_new(Piece, 1);
+  *piece = (Piece){reader, g_steal_pointer(&plain), plain_n, qv_blob_reader_next(reader) < 0 ? plain_n : 0};
+  g_queue_push_tail(&input->pieces, piece);
+  wake(input);
   return TRUE;
 }
