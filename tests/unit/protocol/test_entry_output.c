@@ -1,134 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The runner's reader of a hostile stream: what is right is accepted in any
+/* The runner's reader of a hostile stream, as a whole: what is right is accepted in any
  * portions, and every single departure from it is a breach. */
 #include <string.h>
 
-#include "base/error.h"
 #include "format/tar.h"
-#include "protocol/entry_output.h"
-#include "stream.h"
-#include "support.h"
-
-static const char *const names[] = { "lint", "test" };
-static const gboolean continues[] = { TRUE, FALSE };
-static const char *const globs[] = { "out/**", "*.bin", NULL };
-
-static QvEntryOutputSpec spec_of(gboolean setup)
-{
-  return (QvEntryOutputSpec){ .stream_key = t_stream_key, .setup_name = setup ? "prepare" : NULL, .step_names = names,
-                              .continue_on_failure = continues, .steps_n = 2, .log_bytes = 100,
-                              .artefact_bytes = 1000, .artefact_count = 3, .artefact_globs = globs };
-}
-
-/* Everything that the sink hears, as text. */
-static void on_record(void *user, gssize step, const QvStepRecord *record)
-{
-  g_string_append_printf(user, "record %d %s %d;", (int)step, record->name, (int)record->exit_code);
-}
-
-static void on_log(void *user, gssize step, const char *text, gsize n)
-{
-  g_string_append_printf(user, "log %d %.*s;", (int)step, (int)n, text);
-}
-
-static void on_begin(void *user, const char *path, gint64 size, gboolean executable)
-{
-  g_string_append_printf(user, "artefact %s %d%s ", path, (int)size, executable ? " x" : "");
-}
-
-static void on_bytes(void *user, const guint8 *bytes, gsize n)
-{
-  g_string_append_len(user, (const char *)bytes, (gssize)n);
-}
-
-static void on_end(void *user)
-{
-  g_string_append_c(user, ';');
-}
-
-static void on_live(void *user, gssize step, const guint8 *bytes, gsize n)
-{
-  g_string_append_printf(user, "live %d %.*s;", (int)step, (int)n, (const char *)bytes);
-}
-
-static const QvEntryOutputSink sink = { .record = on_record, .log = on_log, .artefact_begin = on_begin,
-                                        .artefact_bytes = on_bytes, .artefact_end = on_end, .live = on_live };
-
-/* Feeds STREAM in portions of PORTION bytes. The verdict at its end. */
-static QvEntryOutputVerdict run(const QvEntryOutputSpec *spec, const TStream *stream, gsize portion, char **heard,
-                                QvEntryFacts **facts, char **why)
-{
-  GString *text = g_string_new(NULL);
-  g_autoptr(QvEntryOutput) output = qv_entry_output_new(spec, &sink, text);
-  QvEntryOutputVerdict verdict = QV_ENTRY_OUTPUT_MORE;
-  GError *error = NULL;
-  g_assert_null(qv_entry_output_facts(output));
-  for (gsize at = 0; at < stream->bytes->len && verdict != QV_ENTRY_OUTPUT_BAD; at += portion) {
-    gsize n = MIN(portion, stream->bytes->len - at);
-    verdict = qv_entry_output_feed(output, stream->bytes->data + at, n, &error);
-    g_assert_cmpint(verdict == QV_ENTRY_OUTPUT_BAD, ==, error != NULL);
-    g_assert_cmpint(verdict == QV_ENTRY_OUTPUT_DONE, ==, qv_entry_output_facts(output) != NULL);
-  }
-  if (verdict == QV_ENTRY_OUTPUT_BAD)
-    g_assert_cmpint(qv_entry_output_feed(output, stream->bytes->data, 1, NULL), ==, QV_ENTRY_OUTPUT_BAD);
-  if (facts != NULL && verdict == QV_ENTRY_OUTPUT_DONE) {
-    gsize n = 0;
-    g_autofree char *formatted = qv_entry_facts_format(qv_entry_output_facts(output), &n);
-    *facts = qv_entry_facts_parse(formatted, n, &error);
-    g_assert_no_error(error);
-  }
-  if (why != NULL)
-    *why = error != NULL ? g_strdup(error->message) : NULL;
-  g_clear_error(&error);
-  if (heard != NULL)
-    *heard = g_string_free(text, FALSE);
-  else
-    g_string_free(text, TRUE);
-  return verdict;
-}
-
-static void expect_done(const QvEntryOutputSpec *spec, const TStream *stream)
-{
-  g_autofree char *why = NULL;
-  if (run(spec, stream, 4096, NULL, NULL, &why) != QV_ENTRY_OUTPUT_DONE)
-    g_error("not done: %s", why);
-}
-
-/* A breach for the reason that PART names, whatever the portions. */
-static void expect_bad(const QvEntryOutputSpec *spec, const TStream *stream, const char *part)
-{
-  static const gsize portions[] = { 1, 511, 65536 };
-  for (gsize i = 0; i < G_N_ELEMENTS(portions); i++) {
-    g_autofree char *why = NULL;
-    QvEntryOutputVerdict verdict = run(spec, stream, portions[i], NULL, NULL, &why);
-    if (verdict != QV_ENTRY_OUTPUT_BAD || strstr(why, part) == NULL)
-      g_error("verdict %d, \"%s\", expected \"%s\"", verdict, why, part);
-  }
-}
-
-static void fill(TStream *stream)
-{
-  t_stream_step(stream, -1, "prepare", 0, "setting up\n");
-  t_stream_step(stream, 0, "lint", 1, "one warning\n");
-  t_stream_step(stream, 1, "test", 0, "");
-  t_stream_text(stream, "artefacts/a.bin", "A");
-  t_stream_text(stream, "artefacts/out/b", "");
-  t_stream_text(stream, "artefacts/out/b.c", "BCD");
-}
+#include "output.h"
 
 static void test_good(void)
 {
-  QvEntryOutputSpec spec = spec_of(TRUE);
+  QvEntryOutputSpec spec = t_output_spec(TRUE);
   static const gsize portions[] = { 1, 7, 512, 1000, 100000 };
   g_auto(TStream) stream;
   t_stream_init(&stream);
-  fill(&stream);
+  t_output_fill(&stream);
   t_stream_exit(&stream, "'artefactsDropped':2,'code':null,'forkFailed':false", "'status':'done','v':1");
   t_stream_end(&stream);
   for (gsize i = 0; i < G_N_ELEMENTS(portions); i++) {
     g_autofree char *heard = NULL;
     g_autoptr(QvEntryFacts) facts = NULL;
-    g_assert_cmpint(run(&spec, &stream, portions[i], &heard, &facts, NULL), ==, QV_ENTRY_OUTPUT_DONE);
+    g_assert_cmpint(t_output_run(&spec, &stream, portions[i], &heard, &facts, NULL), ==, QV_ENTRY_OUTPUT_DONE);
     g_assert_cmpstr(heard, ==,
                     "record -1 prepare 0;log -1 setting up\n;record 0 lint 1;log 0 one warning\n;record 1 test 0;log 1 ;"
                     "artefact a.bin 1 A;artefact out/b 0 ;artefact out/b.c 3 BCD;");
@@ -150,7 +40,7 @@ static void test_good(void)
 /* Ways to end that are no breach. */
 static void test_other_ends(void)
 {
-  QvEntryOutputSpec with = spec_of(TRUE), without = spec_of(FALSE);
+  QvEntryOutputSpec with = t_output_spec(TRUE), without = t_output_spec(FALSE);
   static const char *const refusals[] = { "'snapshot_refused'", "'disk'" };
   for (gsize i = 0; i < 2; i++) {
     g_auto(TStream) refused;
@@ -158,7 +48,7 @@ static void test_other_ends(void)
     t_stream_init(&refused);
     t_stream_exit(&refused, fields, "'status':'refused','v':1");
     t_stream_end(&refused);
-    expect_done(&with, &refused);
+    t_output_done(&with, &refused);
   }
   g_auto(TStream) setup_failed;
   t_stream_init(&setup_failed);
@@ -166,14 +56,14 @@ static void test_other_ends(void)
   t_stream_text(&setup_failed, "artefacts/out/log", "why");
   t_stream_exit(&setup_failed, "'artefactsDropped':0,'code':'disk','forkFailed':true", "'status':'done','v':1");
   t_stream_end(&setup_failed);
-  expect_done(&with, &setup_failed);
+  t_output_done(&with, &setup_failed);
   g_auto(TStream) step_failed;
   t_stream_init(&step_failed);
   t_stream_step(&step_failed, 0, "lint", 3, "x");
   t_stream_step(&step_failed, 1, "test", 3, "x");
   t_stream_done(&step_failed);
   t_stream_end(&step_failed);
-  expect_done(&without, &step_failed);
+  t_output_done(&without, &step_failed);
   with.continue_on_failure = (const gboolean[]){ FALSE, FALSE };
   g_auto(TStream) first_failed;
   t_stream_init(&first_failed);
@@ -181,52 +71,52 @@ static void test_other_ends(void)
   t_stream_step(&first_failed, 0, "lint", 3, "x");
   t_stream_done(&first_failed);
   t_stream_end(&first_failed);
-  expect_done(&with, &first_failed);
+  t_output_done(&with, &first_failed);
 }
 
 /* An end of the stream before the second zero block is never DONE; a byte behind it is a breach. */
 static void test_cut_and_trailing(void)
 {
-  QvEntryOutputSpec spec = spec_of(TRUE);
+  QvEntryOutputSpec spec = t_output_spec(TRUE);
   g_auto(TStream) stream;
   t_stream_init(&stream);
-  fill(&stream);
+  t_output_fill(&stream);
   t_stream_done(&stream);
   t_stream_end(&stream);
   guint whole = stream.bytes->len;
   for (guint n = 0; n < whole; n += n < whole - 600 ? 97 : 1) {
     TStream cut = { .bytes = g_byte_array_new_take(g_memdup2(stream.bytes->data, n), n) };
-    g_assert_cmpint(run(&spec, &cut, 4096, NULL, NULL, NULL), ==, QV_ENTRY_OUTPUT_MORE);
+    g_assert_cmpint(t_output_run(&spec, &cut, 4096, NULL, NULL, NULL), ==, QV_ENTRY_OUTPUT_MORE);
     g_byte_array_unref(cut.bytes);
   }
   t_stream_raw(&stream, "", 1);
-  expect_bad(&spec, &stream, "behind the two zero blocks");
+  t_output_bad(&spec, &stream, "behind the two zero blocks");
   stream.bytes->data[whole] = 'x';
-  expect_bad(&spec, &stream, "behind the two zero blocks");
+  t_output_bad(&spec, &stream, "behind the two zero blocks");
 }
 
 /* The code binds every byte: any one that changes makes the stream bad, or never done. */
 static void test_every_byte_counts(void)
 {
-  QvEntryOutputSpec spec = spec_of(TRUE);
+  QvEntryOutputSpec spec = t_output_spec(TRUE);
   g_auto(TStream) stream;
   t_stream_init(&stream);
-  fill(&stream);
+  t_output_fill(&stream);
   t_stream_done(&stream);
   t_stream_end(&stream);
   for (guint i = 0; i < stream.bytes->len; i += 3) {
     guint8 held = stream.bytes->data[i];
     stream.bytes->data[i] ^= 1;
-    g_assert_cmpint(run(&spec, &stream, 100000, NULL, NULL, NULL), !=, QV_ENTRY_OUTPUT_DONE);
+    g_assert_cmpint(t_output_run(&spec, &stream, 100000, NULL, NULL, NULL), !=, QV_ENTRY_OUTPUT_DONE);
     stream.bytes->data[i] = held;
   }
-  expect_done(&spec, &stream);
+  t_output_done(&spec, &stream);
 }
 
 /* Another key, a forged tail, a replayed exit.json. */
 static void test_mac(void)
 {
-  QvEntryOutputSpec spec = spec_of(FALSE);
+  QvEntryOutputSpec spec = t_output_spec(FALSE);
   guint8 other[32] = { 0 };
   g_auto(TStream) stream;
   t_stream_init(&stream);
@@ -234,9 +124,9 @@ static void test_mac(void)
   t_stream_step(&stream, 1, "test", 0, "");
   t_stream_done(&stream);
   t_stream_end(&stream);
-  expect_done(&spec, &stream);
+  t_output_done(&spec, &stream);
   spec.stream_key = other;
-  expect_bad(&spec, &stream, "somebody else wrote");
+  t_output_bad(&spec, &stream, "somebody else wrote");
   spec.stream_key = t_stream_key;
   /* The end of a good stream behind a shorter beginning of another. */
   g_auto(TStream) first, forged;
@@ -245,7 +135,7 @@ static void test_mac(void)
   t_stream_init(&forged);
   t_stream_step(&forged, 0, "lint", 0, "x");
   t_stream_raw(&forged, stream.bytes->data + first.bytes->len, stream.bytes->len - first.bytes->len);
-  expect_bad(&spec, &forged, "somebody else wrote");
+  t_output_bad(&spec, &forged, "somebody else wrote");
 }
 
 typedef struct {
@@ -292,7 +182,7 @@ static void test_order(void)
     { "/setup.json=@prepare", "absolute" },
     { "./setup.json=@prepare", "part" },
   };
-  QvEntryOutputSpec spec = spec_of(TRUE);
+  QvEntryOutputSpec spec = t_output_spec(TRUE);
   for (gsize i = 0; i < G_N_ELEMENTS(rows); i++) {
     g_auto(TStream) stream;
     t_stream_init(&stream);
@@ -320,35 +210,35 @@ static void test_order(void)
         sum += b >= 148 && b < 156 ? ' ' : stream.bytes->data[at + b];
       g_snprintf((char *)stream.bytes->data + at + 148, 7, "%06o", sum);
     }
-    expect_bad(&spec, &stream, rows[i].part);
+    t_output_bad(&spec, &stream, rows[i].part);
   }
 }
 
 /* Without setup its members are breaches; the end without exit.json is one too. */
 static void test_no_setup(void)
 {
-  QvEntryOutputSpec spec = spec_of(FALSE);
+  QvEntryOutputSpec spec = t_output_spec(FALSE);
   g_auto(TStream) stream;
   t_stream_init(&stream);
   t_stream_step(&stream, -1, "prepare", 0, "");
-  expect_bad(&spec, &stream, "may come here");
+  t_output_bad(&spec, &stream, "may come here");
   g_auto(TStream) empty;
   t_stream_init(&empty);
   t_stream_end(&empty);
-  expect_bad(&spec, &empty, "before exit.json");
+  t_output_bad(&spec, &empty, "before exit.json");
   g_auto(TStream) no_exit;
   t_stream_init(&no_exit);
   t_stream_step(&no_exit, 0, "lint", 0, "");
   t_stream_step(&no_exit, 1, "test", 0, "");
   t_stream_end(&no_exit);
-  expect_bad(&spec, &no_exit, "before exit.json");
+  t_output_bad(&spec, &no_exit, "before exit.json");
   g_auto(TStream) twice;
   t_stream_init(&twice);
   t_stream_step(&twice, 0, "lint", 0, "");
   t_stream_step(&twice, 1, "test", 0, "");
   t_stream_done(&twice);
   t_stream_text(&twice, "artefacts/a.bin", "x");
-  expect_bad(&spec, &twice, "may come here");
+  t_output_bad(&spec, &twice, "may come here");
 }
 
 /* exit.json against the records, and its own form. The code is right in every row. */
@@ -381,7 +271,7 @@ static void test_exit(void)
     { "000", "'artefactsDropped':0,'code':null,'forkFailed':false", "'status':'done','v':1,'v':1", "twice" },
     { "000", "'artefactsDropped':0.0,'code':null,'forkFailed':false", "'status':'done','v':1", "fraction" },
   };
-  QvEntryOutputSpec spec = spec_of(TRUE);
+  QvEntryOutputSpec spec = t_output_spec(TRUE);
   static const char *const steps[] = { "prepare", "lint", "test" };
   for (gsize i = 0; i < G_N_ELEMENTS(rows); i++) {
     g_auto(TStream) stream;
@@ -391,220 +281,20 @@ static void test_exit(void)
     t_stream_exit(&stream, rows[i].before, rows[i].behind);
     t_stream_end(&stream);
     if (rows[i].part == NULL)
-      expect_done(&spec, &stream);
+      t_output_done(&spec, &stream);
     else
-      expect_bad(&spec, &stream, rows[i].part);
+      t_output_bad(&spec, &stream, rows[i].part);
   }
-}
-
-static void record_row(const char *record, gsize log_n, const char *part)
-{
-  QvEntryOutputSpec spec = spec_of(FALSE);
-  g_auto(TStream) stream;
-  g_autofree char *text = g_strdelimit(g_strdup(record), "'", '"');
-  g_autofree char *log = g_strnfill(log_n, 'l');
-  t_stream_init(&stream);
-  t_stream_text(&stream, "steps/0.json", text);
-  t_stream_text(&stream, "logs/0.log", log);
-  if (part == NULL)
-    g_assert_cmpint(run(&spec, &stream, 4096, NULL, NULL, NULL), ==, QV_ENTRY_OUTPUT_MORE);
-  else
-    expect_bad(&spec, &stream, part);
-}
-
-static void test_records(void)
-{
-#define REST "'timedOut':false,'startedMs':0,'durationMs':0,"
-#define NOLOG "'logTotalBytes':0,'logTruncated':false}"
-  record_row("{'name':'lint','exitCode':255,'signal':null," REST NOLOG, 0, NULL);
-  record_row("{'name':'lint','exitCode':256,'signal':null," REST NOLOG, 0, "exitCode");
-  record_row("{'name':'lint','exitCode':-1,'signal':null," REST NOLOG, 0, "exitCode");
-  record_row("{'name':'lint','exitCode':4294967296,'signal':null," REST NOLOG, 0, "exitCode");
-  record_row("{'name':'lint','exitCode':'0','signal':null," REST NOLOG, 0, "exitCode");
-  record_row("{'name':'lint','exitCode':0.0,'signal':null," REST NOLOG, 0, "fraction");
-  record_row("{'name':'lint','exitCode':null,'signal':1," REST NOLOG, 0, NULL);
-  record_row("{'name':'lint','exitCode':null,'signal':64," REST NOLOG, 0, NULL);
-  record_row("{'name':'lint','exitCode':null,'signal':65," REST NOLOG, 0, "signal");
-  record_row("{'name':'lint','exitCode':null,'signal':0," REST NOLOG, 0, "signal");
-  record_row("{'name':'lint','exitCode':null,'signal':null," REST NOLOG, 0, "one of the two");
-  record_row("{'name':'lint','exitCode':0,'signal':9," REST NOLOG, 0, "one of the two");
-  record_row("{'name':'lint','exitCode':0,'signal':null,'timedOut':false,'startedMs':-1,'durationMs':0," NOLOG, 0, "startedMs");
-  record_row("{'name':'lint','exitCode':0,'signal':null,'timedOut':false,'startedMs':0," NOLOG, 0, "durationMs");
-  record_row("{'name':'lint','exitCode':0,'signal':null,'more':1," REST NOLOG, 0, "not known");
-  record_row("[]", 0, "object");
-  record_row("", 0, "steps/0.json");
-  record_row("{'name':'lint'", 0, "steps/0.json");
-  /* The log against the record and logBytes (100). */
-  record_row("{'name':'lint','exitCode':0,'signal':null," REST "'logTotalBytes':5,'logTruncated':false}", 5, NULL);
-  record_row("{'name':'lint','exitCode':0,'signal':null," REST "'logTotalBytes':5,'logTruncated':false}", 4, "contradicts");
-  record_row("{'name':'lint','exitCode':0,'signal':null," REST "'logTotalBytes':5,'logTruncated':false}", 6, "contradicts");
-  record_row("{'name':'lint','exitCode':0,'signal':null," REST "'logTotalBytes':5,'logTruncated':true}", 4, NULL);
-  record_row("{'name':'lint','exitCode':0,'signal':null," REST "'logTotalBytes':5,'logTruncated':true}", 5, "contradicts");
-  record_row("{'name':'lint','exitCode':0,'signal':null," REST "'logTotalBytes':100,'logTruncated':false}", 100, NULL);
-  record_row("{'name':'lint','exitCode':0,'signal':null," REST "'logTotalBytes':101,'logTruncated':false}", 101, "logBytes");
-  record_row("{'name':'lint','exitCode':0,'signal':null," REST "'logTotalBytes':9007199254740991,'logTruncated':true}", 100, NULL);
-  /* Steps go forward in time. */
-  QvEntryOutputSpec spec = spec_of(FALSE);
-  g_auto(TStream) back;
-  t_stream_init(&back);
-  t_stream_step(&back, 0, "lint", 0, "");
-  t_stream_text(&back, "steps/1.json", "{\"name\":\"test\",\"exitCode\":0,\"signal\":null,\"timedOut\":false,\"startedMs\":9,"
-                                       "\"durationMs\":0,\"logTotalBytes\":0,\"logTruncated\":false}");
-  expect_bad(&spec, &back, "before the step before it");
-}
-
-/* Caps are held at the header, before a byte of the member was seen. */
-static void test_caps(void)
-{
-  QvEntryOutputSpec spec = spec_of(FALSE);
-  static const struct {
-    const char *path;
-    guint64 size;
-    const char *part;
-  } rows[] = {
-    { "artefacts/a.bin", 1001, "artefactBytes" },
-    { "artefacts/a.bin", G_GUINT64_CONSTANT(8589934591), "" },
-    { "exit.json", 65537, "size cap" },
-    { "exit.json", 65537, "record may be" }, /* where artefacts may be larger than a record */
-  };
-  g_auto(TStream) begun;
-  t_stream_init(&begun);
-  t_stream_step(&begun, 0, "lint", 0, "");
-  t_stream_step(&begun, 1, "test", 0, "");
-  for (gsize i = 0; i < G_N_ELEMENTS(rows); i++) {
-    g_auto(TStream) stream;
-    guint8 header[QV_TAR_HEADER_BYTES_MAX];
-    gsize n = 0;
-    t_stream_init(&stream);
-    t_stream_raw(&stream, begun.bytes->data, begun.bytes->len);
-    g_assert_cmpint(qv_tar_header(rows[i].path, rows[i].size, false, header, &n), ==, QV_TAR_OK);
-    t_stream_raw(&stream, header, n);
-    spec.artefact_bytes = i == 3 ? 100000 : 1000;
-    expect_bad(&spec, &stream, rows[i].part);
-  }
-  spec.artefact_bytes = 1000;
-  g_autofree char *thousand = g_strnfill(1000, 'a');
-  g_auto(TStream) full;
-  t_stream_init(&full);
-  t_stream_raw(&full, begun.bytes->data, begun.bytes->len);
-  t_stream_text(&full, "artefacts/a.bin", thousand);
-  t_stream_text(&full, "artefacts/b.bin", "");
-  t_stream_text(&full, "artefacts/c.bin", "");
-  guint at = full.bytes->len;
-  t_stream_done(&full);
-  t_stream_end(&full);
-  expect_done(&spec, &full);
-  g_byte_array_set_size(full.bytes, at);
-  t_stream_text(&full, "artefacts/d.bin", "");
-  expect_bad(&spec, &full, "artefactCount");
-  g_byte_array_set_size(full.bytes, at - 512);
-  t_stream_text(&full, "artefacts/c.bin", "x");
-  expect_bad(&spec, &full, "artefactBytes");
-}
-
-static void test_live(void)
-{
-  QvEntryOutputSpec spec = spec_of(TRUE);
-  spec.live = TRUE;
-  g_auto(TStream) stream;
-  t_stream_init(&stream);
-  t_stream_text(&stream, "live/setup.0", "s0");
-  t_stream_step(&stream, -1, "prepare", 0, "");
-  t_stream_text(&stream, "live/0.1", "l1");
-  t_stream_text(&stream, "live/0.2", "l2");
-  t_stream_step(&stream, 0, "lint", 0, "");
-  guint before_last = stream.bytes->len;
-  t_stream_step(&stream, 1, "test", 0, "");
-  guint at = stream.bytes->len;
-  t_stream_done(&stream);
-  t_stream_end(&stream);
-  g_autofree char *heard = NULL;
-  g_assert_cmpint(run(&spec, &stream, 100, &heard, NULL, NULL), ==, QV_ENTRY_OUTPUT_DONE);
-  g_assert_cmpstr(heard, ==, "live -1 s0;record -1 prepare 0;log -1 ;live 0 l1;live 0 l2;record 0 lint 0;log 0 ;record 1 test 0;log 1 ;");
-  static const char *const bad[] = { "live/1.2", "live/1.4", "live/0.3", "live/setup.3", "live/1.03", "live/1", "live/2.3", "live/1.3x" };
-  for (gsize i = 0; i < G_N_ELEMENTS(bad); i++) {
-    g_byte_array_set_size(stream.bytes, before_last);
-    t_stream_text(&stream, bad[i], "x");
-    expect_bad(&spec, &stream, "live member");
-  }
-  g_byte_array_set_size(stream.bytes, at);
-  t_stream_text(&stream, "live/2.3", "x");
-  expect_bad(&spec, &stream, "live member");
-  g_autofree char *big = g_strnfill(16385, 'b');
-  g_byte_array_set_size(stream.bytes, before_last);
-  t_stream_member(&stream, "live/1.3", big, 16384);
-  g_assert_cmpint(run(&spec, &stream, 4096, NULL, NULL, NULL), ==, QV_ENTRY_OUTPUT_MORE);
-  g_byte_array_set_size(stream.bytes, before_last);
-  t_stream_member(&stream, "live/1.3", big, 16385);
-  expect_bad(&spec, &stream, "cap of live");
-  g_byte_array_set_size(stream.bytes, before_last);
-  for (int i = 0; i < 256; i++) {
-    g_autofree char *path = g_strdup_printf("live/1.%d", i + 3);
-    t_stream_member(&stream, path, big, i == 255 ? 16384 - 6 : 16384);
-  }
-  g_assert_cmpint(run(&spec, &stream, 65536, NULL, NULL, NULL), ==, QV_ENTRY_OUTPUT_MORE);
-  t_stream_text(&stream, "live/1.259", "x");
-  expect_bad(&spec, &stream, "cap of live");
-}
-
-/* What enters a result is text: invalid bytes replaced, NUL dropped, cut at a character's border. */
-static void test_text(void)
-{
-  static const struct {
-    const char *log;
-    gsize n;
-    gboolean cut;
-    const char *want;
-    gboolean truncated;
-  } rows[] = {
-    { "a\0b", 3, FALSE, "ab", FALSE },
-    { "a\xff" "b", 3, FALSE, "a\xef\xbf\xbd" "b", FALSE },
-    { "\x82\xac" "b", 3, TRUE, "b", TRUE }, /* the rest of a cut euro sign */
-    { "\xe2\x82\xac", 3, TRUE, "\xe2\x82\xac", TRUE },
-  };
-  for (gsize i = 0; i < G_N_ELEMENTS(rows); i++) {
-    QvEntryOutputSpec spec = spec_of(FALSE);
-    g_auto(TStream) stream;
-    g_autofree char *heard = NULL;
-    g_autoptr(QvEntryFacts) facts = NULL;
-    g_autofree char *want = g_strdup_printf("record 0 lint 0;log 0 %s;record 1 test 0;log 1 ;", rows[i].want);
-    g_autofree char *record = g_strdup_printf("{\"name\":\"lint\",\"exitCode\":0,\"signal\":null,\"timedOut\":false,"
-                                              "\"startedMs\":1,\"durationMs\":5,\"logTotalBytes\":%d,\"logTruncated\":%s}",
-                                              (int)rows[i].n + rows[i].cut, rows[i].cut ? "true" : "false");
-    t_stream_init(&stream);
-    t_stream_text(&stream, "steps/0.json", record);
-    t_stream_member(&stream, "logs/0.log", rows[i].log, rows[i].n);
-    t_stream_step(&stream, 1, "test", 0, "");
-    t_stream_done(&stream);
-    t_stream_end(&stream);
-    g_assert_cmpint(run(&spec, &stream, 4096, &heard, &facts, NULL), ==, QV_ENTRY_OUTPUT_DONE);
-    g_assert_cmpstr(heard, ==, want);
-    g_assert_cmpint(facts->steps[0].log_truncated, ==, rows[i].truncated);
-  }
-  /* 100 invalid bytes are 300 as text: what is kept is the tail of logBytes. */
-  QvEntryOutputSpec spec = spec_of(FALSE);
-  g_auto(TStream) stream;
-  g_autofree char *heard = NULL;
-  g_autoptr(QvEntryFacts) facts = NULL;
-  g_autofree char *noise = g_strnfill(100, '\xff');
-  t_stream_init(&stream);
-  t_stream_step(&stream, 0, "lint", 0, noise);
-  t_stream_step(&stream, 1, "test", 0, "");
-  t_stream_done(&stream);
-  t_stream_end(&stream);
-  g_assert_cmpint(run(&spec, &stream, 4096, &heard, &facts, NULL), ==, QV_ENTRY_OUTPUT_DONE);
-  g_assert_true(facts->steps[0].log_truncated);
-  g_assert_cmpuint(strlen(heard), ==, strlen("record 0 lint 0;log 0 ;record 1 test 0;log 1 ;") + 99);
 }
 
 static void test_progress(void)
 {
-  QvEntryOutputSpec spec = spec_of(TRUE);
+  QvEntryOutputSpec spec = t_output_spec(TRUE);
   g_autoptr(GString) text = g_string_new(NULL);
-  g_autoptr(QvEntryOutput) output = qv_entry_output_new(&spec, &sink, text);
+  g_autoptr(QvEntryOutput) output = qv_entry_output_new(&spec, &t_output_sink, text);
   g_auto(TStream) stream;
   t_stream_init(&stream);
-  fill(&stream);
+  t_output_fill(&stream);
   t_stream_done(&stream);
   guint before_end = stream.bytes->len;
   t_stream_end(&stream);
@@ -630,10 +320,6 @@ int main(int argc, char **argv)
   g_test_add_func("/entry-output/order", test_order);
   g_test_add_func("/entry-output/no-setup", test_no_setup);
   g_test_add_func("/entry-output/exit", test_exit);
-  g_test_add_func("/entry-output/records", test_records);
-  g_test_add_func("/entry-output/caps", test_caps);
-  g_test_add_func("/entry-output/live", test_live);
-  g_test_add_func("/entry-output/text", test_text);
   g_test_add_func("/entry-output/progress", test_progress);
   return g_test_run();
 }
