@@ -3,24 +3,8 @@
  * is short and printable. */
 #include <string.h>
 
-#include "base/error.h"
 #include "fuzz.h"
-#include "queue/resp.h"
-
-static void describe(const QvReply *r, GString *out)
-{
-  g_string_append_printf(out, "%d:%" G_GINT64_FORMAT ":%" G_GSIZE_FORMAT ":", r->type, r->integer, r->len);
-  if (r->text) {
-    QV_FUZZ_CHECK(r->text[r->len] == '\0');
-    g_string_append_len(out, r->text, (gssize)r->len);
-  }
-  QV_FUZZ_CHECK(r->type == QV_REPLY_ARRAY || r->elements_n == 0);
-  for (gsize i = 0; i < r->elements_n; i++) {
-    QV_FUZZ_CHECK(r->elements[i] && qv_reply_at(r, i) == r->elements[i]);
-    describe(r->elements[i], out);
-  }
-  g_string_append_c(out, ';');
-}
+#include "../support/resp_text.h"
 
 static void check_error(const QvReply *r)
 {
@@ -34,33 +18,11 @@ static void check_error(const QvReply *r)
     QV_FUZZ_CHECK(!g_ascii_iscntrl(*c));
 }
 
-static GString *read_in(const uint8_t *data, size_t size, size_t step)
-{
-  g_autoptr(QvRespReader) reader = qv_resp_reader_new();
-  GString *out = g_string_new(NULL);
-  for (size_t at = 0; at < size; at += step) {
-    g_autoptr(GError) error = NULL;
-    QvReply *reply = NULL;
-    gboolean fine = qv_resp_reader_feed(reader, data + at, MIN(step, size - at), &error);
-    while (fine && (fine = qv_resp_reader_next(reader, &reply, &error)) && reply) {
-      describe(reply, out);
-      check_error(reply);
-      qv_reply_free(reply);
-    }
-    if (fine)
-      continue;
-    QV_FUZZ_CHECK(g_error_matches(error, QV_ERROR, QV_ERROR_FORMAT) && g_utf8_validate(error->message, -1, NULL));
-    g_string_append(out, "bad");
-    break;
-  }
-  return out;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
   if (size > 4096) /* byte by byte is slow, and many arrays are large */
     size = 4096;
-  GString *whole = read_in(data, size, size + 1), *single = read_in(data, size, 1);
+  GString *whole = qv_test_resp_text(data, size, size + 1, check_error), *single = qv_test_resp_text(data, size, 1, NULL);
   QV_FUZZ_CHECK(g_string_equal(whole, single));
   g_string_free(whole, TRUE);
   g_string_free(single, TRUE);

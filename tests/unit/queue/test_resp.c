@@ -3,60 +3,7 @@
 #include <glib.h>
 #include <string.h>
 
-#include "base/error.h"
-#include "queue/resp.h"
-
-static void dump(const QvReply *r, GString *out)
-{
-  switch (r->type) {
-  case QV_REPLY_NIL:
-    g_string_append(out, "nil");
-    break;
-  case QV_REPLY_INTEGER:
-    g_string_append_printf(out, "%" G_GINT64_FORMAT, r->integer);
-    break;
-  case QV_REPLY_STRING:
-    g_string_append_printf(out, "'%.*s'", (int)r->len, r->text);
-    break;
-  case QV_REPLY_STATUS:
-    g_string_append_printf(out, "+%s", r->text);
-    break;
-  case QV_REPLY_ERROR:
-    g_string_append_printf(out, "-%s", r->text);
-    break;
-  case QV_REPLY_ARRAY:
-    g_string_append_c(out, '[');
-    for (gsize i = 0; i < r->elements_n; i++) {
-      if (i)
-        g_string_append_c(out, ' ');
-      dump(r->elements[i], out);
-    }
-    g_string_append_c(out, ']');
-  }
-}
-
-/* The replies of bytes, fed in pieces of n, or the error's text in braces. */
-static char *read_in(const char *bytes, gsize len, gsize n)
-{
-  g_autoptr(QvRespReader) reader = qv_resp_reader_new();
-  GString *out = g_string_new(NULL);
-  for (gsize at = 0; at < len; at += n) {
-    g_autoptr(GError) error = NULL;
-    QvReply *reply = NULL;
-    gboolean ok = qv_resp_reader_feed(reader, bytes + at, MIN(n, len - at), &error);
-    while (ok && (ok = qv_resp_reader_next(reader, &reply, &error)) && reply) {
-      dump(reply, out);
-      g_string_append_c(out, ';');
-      qv_reply_free(reply);
-    }
-    if (!ok) {
-      g_assert_error(error, QV_ERROR, QV_ERROR_FORMAT);
-      g_string_append(out, "{bad}");
-      break;
-    }
-  }
-  return g_string_free(out, FALSE);
-}
+#include "../../support/resp_text.h"
 
 static const struct {
   const char *bytes, *replies;
@@ -93,8 +40,8 @@ static void test_cases(void)
 {
   for (gsize i = 0; i < G_N_ELEMENTS(cases); i++)
     for (gsize n = 1; n <= strlen(cases[i].bytes); n++) {
-      g_autofree char *got = read_in(cases[i].bytes, strlen(cases[i].bytes), n);
-      g_assert_cmpstr(got, ==, cases[i].replies);
+      g_autoptr(GString) got = qv_test_resp_text(cases[i].bytes, strlen(cases[i].bytes), n, NULL);
+      g_assert_cmpstr(got->str, ==, cases[i].replies);
     }
 }
 
