@@ -46,6 +46,7 @@ void qv_worker_unref(QvWorker *w)
   g_free(w->fetch_token);
   g_free(w->order);
   qv_wake_clear(w);
+  qv_options_memo_clear(&w->memo);
   g_free(w);
 }
 
@@ -123,7 +124,7 @@ static Job *job_new(QvWorker *w, const QvReply *r, const char *token)
   if (data)
     job->pub.data = g_bytes_new(data, qv_reply_at(r, 3)->len);
   job->pub.data_bytes = qv_reply_int(qv_reply_at(r, 4), 0);
-  qv_job_options_parse(opts, opts ? qv_reply_at(r, 5)->len : 0, &job->options);
+  qv_job_options_recall(&w->memo, opts, opts ? qv_reply_at(r, 5)->len : 0, job->pub.id, &job->options);
   job->pub.timestamp_ms = qv_reply_int(qv_reply_at(r, 6), -1);
   job->pub.processed_on_ms = qv_reply_int(qv_reply_at(r, 7), -1);
   job->pub.attempts_started = qv_reply_int(qv_reply_at(r, 8), 0);

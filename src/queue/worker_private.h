@@ -79,6 +79,7 @@ struct QvWorker {
   guint order_n, fetch_order_n; /* changes of it; as of the fetch on its way, or the last look */
   guint64 blocked_id; /* BZPOPMIN is on its way, maybe beside a fetch */
   Wake wake;
+  QvOptionsMemo memo;
   gint64 blocked_us;    /* since when */
   guint fruitless_n;    /* wake-ups in a row that came at once and brought nothing */
   gint64 next_due_ms;   /* of the first delayed job, -1: none known */
