@@ -18,7 +18,8 @@ struct QvTestValkey {
   QvTestValkeyFlags flags;
   char *dir, *socket, *password, *ca_file;
   guint16 tcp_port, tls_port;
-  GPid pid;
+  GPid pid, remover;
+  int remover_fd;
   GHashTable *urls;
   char **options; /* more arguments for the server, or NULL */
 };
@@ -28,6 +29,34 @@ static void die_with_parent(gpointer user)
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != GPOINTER_TO_INT(user))
     _exit(1);
+}
+
+static void own_session(gpointer unused)
+{
+  setsid();
+}
+
+/* A process that takes the folder away when it reads a line, or once nobody can write one any more: this program aborted. */
+static void start_remover(QvTestValkey *v)
+{
+  const char *argv[] = { "sh", "-c", "read -r line; for i in $(seq 100); do rm -rf -- \"$0\" && exit 0; sleep 0.1; done; exit 1", v->dir, NULL };
+  g_autoptr(GError) error = NULL;
+  g_spawn_async_with_pipes("/", (char **)argv, NULL,
+                           G_SPAWN_SEARCH_PATH | G_SPAWN_DO_NOT_REAP_CHILD | G_SPAWN_CLOEXEC_PIPES | G_SPAWN_STDOUT_TO_DEV_NULL |
+                             G_SPAWN_STDERR_TO_DEV_NULL,
+                           own_session, NULL, &v->remover, &v->remover_fd, NULL, NULL, &error);
+  g_assert_no_error(error);
+}
+
+static void end_remover(QvTestValkey *v)
+{
+  int status;
+  g_assert_cmpint(write(v->remover_fd, "\n", 1), ==, 1);
+  close(v->remover_fd);
+  while (waitpid(v->remover, &status, 0) < 0)
+    g_assert_cmpint(errno, ==, EINTR);
+  g_spawn_close_pid(v->remover);
+  g_assert_cmpint(status, ==, 0);
 }
 
 static char *hex_random(void)
@@ -150,6 +179,7 @@ QvTestValkey *qv_test_valkey_start(QvTestValkeyFlags flags)
   v->flags = flags;
   v->dir = g_strdup("/tmp/qv-XXXXXX");
   g_assert_nonnull(g_mkdtemp(v->dir));
+  start_remover(v);
   v->socket = g_build_filename(v->dir, "valkey.sock", NULL);
   v->password = hex_random();
   v->urls = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
@@ -203,7 +233,7 @@ void qv_test_valkey_free(QvTestValkey *v)
   if (!v)
     return;
   qv_test_valkey_kill(v);
-  run("/", (const char *[]){ "rm", "-rf", "--", v->dir, NULL });
+  end_remover(v);
   g_hash_table_unref(v->urls);
   g_free(v->dir);
   g_free(v->socket);
