@@ -152,8 +152,8 @@ static void test_limits(Fixture *f, gconstpointer unused)
   QvFetchedJob *job = test_worker_next(t);
   qv_test_turn_ms(1000);
   g_assert_cmpuint(t->fetched_n, ==, 1);
-  /* One start in two seconds. */
-  g_free(qv_test_valkey_cli(f->valkey, "HSET", P "meta", "concurrency", "10", "max", "1", "duration", "2000", NULL));
+  /* One start in six seconds. */
+  g_free(qv_test_valkey_cli(f->valkey, "HSET", P "meta", "concurrency", "10", "max", "1", "duration", "6000", NULL));
   gint64 from = g_get_monotonic_time();
   g_free(qv_test_valkey_cli(f->valkey, "SET", P "limiter", "1", "PX", "1500", NULL));
   g_assert_cmpint(test_worker_complete(t, job, "1"), ==, QV_FINISH_DONE);
