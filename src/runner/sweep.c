@@ -2,6 +2,7 @@
 /* Owns the sweeper. */
 #include "runner/sweep.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/exit.h"
 #include "base/fd.h"
@@ -12,6 +13,9 @@
 #include "runner/spawn.h"
 #include "sandbox/backend.h"
 
+/* Another sweep that has a sandbox in its hands has given it up by then. */
+enum { BUSY_MS = 45000, BUSY_POLL_MS = 100 };
+
 static gboolean say_facts(const QvBackend *backend, char *version, GError **error)
 {
   QvBackendFacts facts = {.runtime_version = version,
@@ -20,6 +24,25 @@ static gboolean say_facts(const QvBackend *backend, char *version, GError **erro
   gsize n;
   g_autofree char *text = qv_backend_facts_format(&facts, &n);
   return qv_fd_write_all(QV_SPAWN_FD_FIRST, "supervisor", text, n, error);
+}
+
+/* One sandbox's slot is free when this ends: while the gate's sweep has it in its hands, it is still there. Of all, those in use are
+ * other jobs'. What an engine may still start is nothing yet: the minute's sweep removes it, as where the job process was through. */
+static gboolean remove_left(QvBackend *backend, const char *sandbox_id, guint *removed, GError **error)
+{
+  gint64 until_ms = qv_clock_mono_ms() + BUSY_MS;
+  for (;;) {
+    QvSweepReport report = {0};
+    gboolean clean = qv_backend_sweep(backend, sandbox_id, &report, error);
+    *removed += report.removed;
+    if (!clean || sandbox_id == NULL || report.busy == 0)
+      return clean;
+    if (qv_clock_mono_ms() >= until_ms) {
+      g_set_error(error, QV_ERROR, QV_ERROR_TIMEOUT, "sandbox %s is in use by another process still", sandbox_id);
+      return FALSE;
+    }
+    g_usleep(BUSY_POLL_MS * 1000);
+  }
 }
 
 static int sweep(const QvSweepOrder *order)
@@ -37,10 +60,12 @@ static int sweep(const QvSweepOrder *order)
   /* Of all only at the start, which has a trial: later on jobs run that have theirs. */
   if (order->sandbox_id != NULL || (order->trial.digests != NULL && order->trial.digests[0] != NULL))
     qv_egress_socket_sweep(order->place.state_dir, order->sandbox_id);
-  QvSweepReport report = {0};
-  gboolean clean = qv_backend_sweep(backend, order->sandbox_id, &report, &error);
-  if (report.removed > 0)
-    qv_logf(QV_LOG_INFO, "swept %u sandboxes that an earlier run left", report.removed);
+  guint removed = 0;
+  gboolean clean = remove_left(backend, order->sandbox_id, &removed, &error);
+  if (removed > 0 && order->sandbox_id != NULL)
+    qv_log(QV_LOG_INFO, "swept what a job process left", "sandbox", order->sandbox_id, NULL);
+  else if (removed > 0)
+    qv_logf(QV_LOG_INFO, "swept %u sandboxes that an earlier run left", removed);
   int status = clean ? QV_SWEEP_CLEAN : QV_SWEEP_LEFT;
   if (!clean)
     qv_log(QV_LOG_ERROR, "sweep failed", "error", error->message, NULL);
