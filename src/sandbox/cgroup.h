@@ -83,6 +83,10 @@ gboolean qv_cgroup_read_counts(QvCgroup *cgroup, QvCgroupCounts *counts);
  * can be. *REMAINING is the number that were found. */
 gboolean qv_cgroup_signal(QvCgroup *cgroup, guint *remaining, GError **error);
 
+/* The same with nobody frozen: freezing waits for a task that sleeps uninterruptibly. Who forks may get away, until it is signalled
+ * the other way. */
+gboolean qv_cgroup_signal_moving(QvCgroup *cgroup, guint *remaining, GError **error);
+
 /* Removes the folders, and the parents that are empty. FALSE with EBUSY's
  * text while a process is inside: ask again. Absent is success. */
 gboolean qv_cgroup_remove(QvCgroup *cgroup, GError **error);

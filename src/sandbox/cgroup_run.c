@@ -247,6 +247,11 @@ gboolean qv_cgroup_signal(QvCgroup *cgroup, guint *remaining, GError **error)
   return ok;
 }
 
+gboolean qv_cgroup_signal_moving(QvCgroup *cgroup, guint *remaining, GError **error)
+{
+  return cgroup->host->v2 ? qv_cgroup_signal(cgroup, remaining, error) : signal_each(cgroup, remaining, error);
+}
+
 /* --- removal --- */
 
 void qv_cgroup_host_tidy(const QvCgroupHost *host)

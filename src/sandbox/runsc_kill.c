@@ -22,6 +22,7 @@
 /* A process that has left its cgroup becomes a zombie within moments. */
 #define REAP_DEADLINE_MS 5000
 #define STAT_BYTES_MAX 4096
+#define END_PASSES 4
 
 static void pause_longer(gulong *pause_us)
 {
@@ -173,12 +174,33 @@ void qv_runsc_reap_strangers(QvRunscBackend *runsc)
     reap_named(runsc->program, 0, 0);
 }
 
+/* Is anybody there who was not seen before? They are noted. */
+static gboolean see_new(QvCgroup *cgroup, GArray *seen)
+{
+  g_autoptr(GArray) pids = qv_cgroup_pids(cgroup, NULL);
+  guint before = seen->len;
+  for (guint i = 0; pids != NULL && i < pids->len; i++) {
+    gint pid = g_array_index(pids, gint, i);
+    gboolean known = FALSE;
+    for (guint k = 0; k < before && !known; k++)
+      known = g_array_index(seen, gint, k) == pid;
+    if (!known)
+      g_array_append_val(seen, pid);
+  }
+  return seen->len > before;
+}
+
+/* In no time, so nobody is frozen. Who forks as fast as it is killed is left to the kill that follows. */
 void qv_runsc_end(QvSandbox *sandbox)
 {
   QvRunscSandbox *s = (QvRunscSandbox *)sandbox;
   guint found;
-  if (!s->killed && s->cgroup != NULL)
-    signal_all(s->cgroup, s->seen_pids, &found, NULL); /* an error is the kill's to tell */
+  if (s->killed || s->cgroup == NULL)
+    return;
+  see_new(s->cgroup, s->seen_pids); /* some were seen before */
+  for (guint i = 0; i < END_PASSES; i++)
+    if (!qv_cgroup_signal_moving(s->cgroup, &found, NULL) || !see_new(s->cgroup, s->seen_pids))
+      return; /* an error is the kill's to tell */
 }
 
 gboolean qv_runsc_kill(QvSandbox *sandbox, GError **error)

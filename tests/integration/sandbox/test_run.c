@@ -4,6 +4,7 @@
 #include <glib-unix.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -31,13 +32,37 @@ static void test_echo_and_kill(Fixture *f, gconstpointer data)
   guest_free(guest);
 }
 
+/* Who writes to the sandbox's freezer from here on; -1: it has none. */
+static int watch_freezer(Fixture *f, const Guest *guest)
+{
+  g_auto(GStrv) lines = qv_backend_leftovers(f->backend);
+  for (guint i = 0; lines[i] != NULL; i++) {
+    if (!g_str_has_prefix(lines[i], "cgroup ") || strstr(lines[i], "/freezer/") == NULL ||
+        strstr(lines[i], qv_sandbox_id(guest->sandbox)) == NULL)
+      continue;
+    g_autofree char *path = g_build_filename(lines[i] + strlen("cgroup "), "freezer.state", NULL);
+    int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    g_assert_cmpint(inotify_add_watch(fd, path, IN_MODIFY), >=, 0);
+    return fd;
+  }
+  return -1;
+}
+
+static gboolean is_written(int fd)
+{
+  struct inotify_event event;
+  return read(fd, &event, sizeof event) > 0;
+}
+
 /* Where ending it takes no time it is over before anybody removes it: with that moment between them, and without. */
 static void test_end(Fixture *f, gconstpointer data)
 {
   for (guint i = 0; i < 2; i++) {
     Guest *guest = guest_started(f, &SMALL);
     guest_expect(guest, "echo hello", "echo hello");
+    QV_AUTOFD int freezer = watch_freezer(f, guest);
     qv_sandbox_end(guest->sandbox);
+    g_assert_false(is_written(freezer)); /* a task that sleeps uninterruptibly would be waited for */
     if (i == 0 && ON(ON_RUNSC))
       wait_until(&guest->exited);
     if (ON(ON_DOCKER))

@@ -4,8 +4,10 @@
  * integration tests' matter. */
 #include <glib/gstdio.h>
 #include <locale.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -297,6 +299,36 @@ static void test_v2_kill(Fixture *f, gconstpointer data)
   g_assert_cmpstr(text, ==, "1");
 }
 
+/* Killed frozen, or as it goes: then the freezer is left alone. */
+static void test_v1_kill(Fixture *f, gconstpointer data)
+{
+  g_autoptr(QvCgroup) cgroup = adopt(f);
+  g_autofree char *state = qv_cgroup_file(cgroup, QV_CGROUP_FREEZER, "freezer.state");
+  for (guint i = 0; i < 2; i++) {
+    pid_t pid = fork();
+    if (pid == 0)
+      for (;;)
+        pause();
+    g_autofree char *pids = g_strdup_printf("%d\n", (int)pid), *text = NULL;
+    for (guint k = 0; k < f->host->bases_n; k++)
+      put(cgroup->dirs[k], "cgroup.procs", pids);
+    put_in(cgroup, QV_CGROUP_FREEZER, "freezer.state", "untouched");
+    guint remaining = 77;
+    int status = 0;
+    g_autoptr(GError) error = NULL;
+    g_assert_true((i == 0 ? qv_cgroup_signal : qv_cgroup_signal_moving)(cgroup, &remaining, &error));
+    g_assert_no_error(error);
+    g_assert_cmpuint(remaining, ==, 1);
+    g_assert_cmpint(waitpid(pid, &status, 0), ==, pid);
+    g_assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    g_assert_true(g_file_get_contents(state, &text, NULL, NULL));
+    if (i == 0)
+      g_assert_true(g_str_has_prefix(text, "THAWED"));
+    else
+      g_assert_cmpstr(text, ==, "untouched");
+  }
+}
+
 static void test_free_nothing(void)
 {
   qv_cgroup_free(NULL);
@@ -324,6 +356,7 @@ int main(int argc, char **argv)
   }
   add("v1", "no-hierarchy", test_no_hierarchy);
   add("v1", "limit-cannot-be-set", test_limit_cannot_be_set);
+  add("v1", "kill", test_v1_kill);
   add("v2", "controller-cannot-be-enabled", test_controller_cannot_be_enabled);
   add("v2", "peak-is-sampled", test_peak_is_sampled);
   add("v2", "kill", test_v2_kill);
