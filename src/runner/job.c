@@ -4,11 +4,10 @@
  *   WAITING ──SETUP, KEYS──> RUNNING ──first end──> ENDED ──removed──> LEAVING
  *      └──WARM──> IDLE ──SETUP, KEYS──┘
  *
- * An idle sandbox has its entry waiting on stdin and serves one job, like any other. Who waits starts the unpack process meanwhile.
- * The first end counts: the verdict of the unpack process, an OOM or pids
- * event, the sandbox's own end, STOP. From then on nothing of the guest is of
- * interest; a complete run still hands over facts and payload. The channel's
- * end means that the supervisor is gone: the sandbox is removed and that was it. */
+ * An idle sandbox has its entry waiting on stdin and serves one job, like any other. The unpack process waits from the start
+ * (starter.h); who has none, or lost it, starts one while there is time. The first end counts: the verdict of the unpack process, an
+ * OOM or pids event, the sandbox's own end, STOP. From then on nothing of the guest is of interest; a complete run still hands
+ * over facts and payload. The channel's end means that the supervisor is gone: the sandbox is removed and that was it. */
 #include "runner/job.h"
 
 #include <signal.h>
@@ -573,12 +572,13 @@ static void on_supervisor_gone(const GError *error, gpointer data)
   leave(job);
 }
 
-int qv_job_main(void)
+int qv_job_main(const QvUnpackProcess *unpack)
 {
   qv_role_enter(FALSE);
   signal(SIGALRM, SIG_DFL);
   Job job = {.loop = g_main_loop_new(NULL, FALSE), .grants = QV_CHUNKS_IN_MEMORY_MAX};
   job.supervisor = qv_channel_new(QV_JOB_CHANNEL_FD, QV_IPC_FROM_SUPERVISOR, on_frame, on_supervisor_gone, &job);
+  job.output = qv_job_output_new_of(unpack, &output_events, &job);
   job.prepare = g_idle_add_full(G_PRIORITY_LOW, on_prepare, &job, NULL);
   g_main_loop_run(job.loop);
   g_clear_handle_id(&job.prepare, g_source_remove);

@@ -4,8 +4,10 @@
  * never looks into what a guest wrote. */
 #pragma once
 
+#include "runner/unpack.h"
+
 /* Descriptors, see spawn.h. */
 enum { QV_JOB_CHANNEL_FD = 3, QV_JOB_LOCK_FD = 4 };
 
-/* main() of the role; returns its exit status. */
-int qv_job_main(void);
+/* main() of the role; returns its exit status. UNPACK: one that waits already, or NULL. */
+int qv_job_main(const QvUnpackProcess *unpack);

@@ -36,6 +36,7 @@ typedef struct {
 
 struct QvJobLink {
   QvConn *conn;
+  QvStarter *starter;
   char *prefix;
   char job_id[QV_JOB_ID_BYTES + 1]; /* empty: no job yet */
   gint64 base_chunks, overlay_chunks;
@@ -283,6 +284,9 @@ static gboolean take_frame(QvJobLink *link, QvIpcType type, const guint8 *payloa
     if (link->has_host)
       break;
     link->has_host = qv_host_report_parse((const char *)payload, n, &link->host, error);
+    /* A try at the unpack process may be behind it: the next one finds another layout. */
+    if (link->has_host && link->host.end == QV_HOST_BAD_OUTPUT)
+      qv_starter_renew(link->starter);
     return link->has_host;
   case QV_IPC_REPORT:
     if (!on_report(link, payload, n))
@@ -334,15 +338,18 @@ static void on_child(GPid pid, int status, gpointer data)
 {
   QvJobLink *link = data;
   link->child = 0;
+  if (!WIFEXITED(status))
+    qv_starter_renew(link->starter);
   maybe_exited(link);
 }
 
 /* ---- life */
 
-static QvJobLink *link_new(QvConn *conn, const char *prefix, const QvJobLinkEvents *events, gpointer data)
+static QvJobLink *link_new(QvConn *conn, const char *prefix, QvStarter *starter, const QvJobLinkEvents *events, gpointer data)
 {
   QvJobLink *link = g_new0(QvJobLink, 1);
   link->conn = conn;
+  link->starter = starter;
   link->prefix = g_strdup(prefix);
   link->credits = WINDOW;
   for (int i = 0; i < WINDOW; i++)
@@ -352,7 +359,8 @@ static QvJobLink *link_new(QvConn *conn, const char *prefix, const QvJobLinkEven
   return link;
 }
 
-static gboolean start(QvJobLink *link, int lock_fd, GError **error)
+/* STARTER NULL: by executing the program. */
+static gboolean start_by(QvJobLink *link, QvStarter *starter, int lock_fd, GError **error)
 {
   int pair[2];
   if (!qv_fd_socketpair(pair, error))
@@ -360,11 +368,17 @@ static gboolean start(QvJobLink *link, int lock_fd, GError **error)
   QV_AUTOFD int near = pair[0];
   QV_AUTOFD int far = pair[1];
   const int fds[] = {far, lock_fd};
-  if (!qv_spawn_role(QV_ROLE_JOB, NULL, fds, G_N_ELEMENTS(fds), &link->pid, error))
+  if (!(starter != NULL ? qv_starter_job(starter, far, lock_fd, &link->pid)
+                        : qv_spawn_role(QV_ROLE_JOB, NULL, fds, G_N_ELEMENTS(fds), &link->pid, error)))
     return FALSE;
   link->child = g_child_watch_add(link->pid, on_child, link);
   link->channel = qv_channel_new(qv_io_steal(&near), QV_IPC_FROM_JOB, on_frame, on_end, link);
   return TRUE;
+}
+
+static gboolean start(QvJobLink *link, int lock_fd, GError **error)
+{
+  return (link->starter != NULL && start_by(link, link->starter, lock_fd, NULL)) || start_by(link, NULL, lock_fd, error);
 }
 
 static void give_job(QvJobLink *link, const QvSetup *setup, const QvJobKeys *keys)
@@ -385,7 +399,7 @@ static void give_job(QvJobLink *link, const QvSetup *setup, const QvJobKeys *key
 QvJobLink *qv_job_link_new(const QvJobLinkOptions *options, const QvJobLinkEvents *events, gpointer data,
                            GError **error)
 {
-  g_autoptr(QvJobLink) link = link_new(options->conn, options->prefix, events, data);
+  g_autoptr(QvJobLink) link = link_new(options->conn, options->prefix, options->starter, events, data);
   if (!start(link, options->lock_fd, error))
     return NULL;
   give_job(link, options->setup, options->keys);
@@ -395,7 +409,7 @@ QvJobLink *qv_job_link_new(const QvJobLinkOptions *options, const QvJobLinkEvent
 QvJobLink *qv_job_link_new_warm(const QvJobLinkWarmOptions *options, const QvJobLinkEvents *events, gpointer data,
                                 GError **error)
 {
-  g_autoptr(QvJobLink) link = link_new(options->conn, options->prefix, events, data);
+  g_autoptr(QvJobLink) link = link_new(options->conn, options->prefix, options->starter, events, data);
   if (!start(link, options->lock_fd, error))
     return NULL;
   gsize n;

@@ -9,6 +9,7 @@
 
 #include "queue/conn.h"
 #include "runner/setup.h"
+#include "runner/starter.h"
 
 typedef struct QvJobLink QvJobLink;
 
@@ -32,6 +33,7 @@ typedef struct {
   QvConn *conn;        /* borrowed */
   const char *prefix;  /* borrowed */
   int lock_fd;         /* borrowed: goes along so that a later runner waits */
+  QvStarter *starter;  /* borrowed; NULL: the program is executed */
   const QvSetup *setup;
   const QvJobKeys *keys;
 } QvJobLinkOptions;
@@ -44,6 +46,7 @@ typedef struct {
   QvConn *conn;        /* borrowed */
   const char *prefix;
   int lock_fd;
+  QvStarter *starter;
   const QvWarmOrder *order;
 } QvJobLinkWarmOptions;
 

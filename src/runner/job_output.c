@@ -153,40 +153,45 @@ static gboolean send_config(int fd, const QvJob *job, gboolean live, const guint
   return fine;
 }
 
-static gboolean start(QvJobOutput *output, GError **error)
+static gboolean start(QvUnpackProcess *unpack, GError **error)
 {
   int config[2], frames[2];
   if (!qv_fd_socketpair(config, error))
     return FALSE;
-  output->config_fd = config[0];
+  QV_AUTOFD int near = config[0];
   QV_AUTOFD int far = config[1];
   if (!qv_fd_pipe(frames, error))
     return FALSE;
   QV_AUTOFD int frames_in = frames[0];
   QV_AUTOFD int frames_out = frames[1];
   const int fds[] = {far, frames_out};
-  if (!qv_spawn_role(QV_ROLE_UNPACK, NULL, fds, G_N_ELEMENTS(fds), &output->pid, error))
+  if (!qv_spawn_role(QV_ROLE_UNPACK, NULL, fds, G_N_ELEMENTS(fds), &unpack->pid, error))
     return FALSE;
-  output->child = g_child_watch_add(output->pid, on_child, output);
-  output->channel = qv_channel_new(qv_io_steal(&frames_in), QV_IPC_FROM_UNPACK, on_frame, on_end, output);
+  unpack->config_fd = qv_io_steal(&near);
+  unpack->frames_fd = qv_io_steal(&frames_in);
   return TRUE;
+}
+
+QvJobOutput *qv_job_output_new_of(const QvUnpackProcess *unpack, const QvJobOutputEvents *events, gpointer data)
+{
+  if (unpack == NULL)
+    return NULL;
+  QvJobOutput *output = g_new0(QvJobOutput, 1);
+  output->events = *events;
+  output->data = data;
+  output->sha256 = g_checksum_new(G_CHECKSUM_SHA256);
+  output->payload_fd = -1;
+  output->pid = unpack->pid;
+  output->config_fd = unpack->config_fd;
+  output->child = g_child_watch_add(output->pid, on_child, output);
+  output->channel = qv_channel_new(unpack->frames_fd, QV_IPC_FROM_UNPACK, on_frame, on_end, output);
+  return output;
 }
 
 QvJobOutput *qv_job_output_new(const QvJobOutputEvents *events, gpointer data, GError **error)
 {
-  g_autoptr(QvJobOutput) output = g_new0(QvJobOutput, 1);
-  output->events = *events;
-  output->data = data;
-  output->sha256 = g_checksum_new(G_CHECKSUM_SHA256);
-  output->config_fd = -1;
-  output->payload_fd = memfd_create("payload", MFD_CLOEXEC);
-  if (output->payload_fd < 0) {
-    qv_error_set_errno(error, errno, "cannot make a file in memory");
-    return NULL;
-  }
-  if (!start(output, error))
-    return NULL;
-  return g_steal_pointer(&output);
+  QvUnpackProcess unpack;
+  return start(&unpack, error) ? qv_job_output_new_of(&unpack, events, data) : NULL;
 }
 
 gboolean qv_job_output_waits(const QvJobOutput *output)
@@ -198,6 +203,9 @@ gboolean qv_job_output_begin(QvJobOutput *output, int guest_fd, const QvJob *job
                              const guint8 key[QV_STREAM_KEY_BYTES], GError **error)
 {
   QV_AUTOFD int config = qv_io_steal(&output->config_fd);
+  output->payload_fd = memfd_create("payload", MFD_CLOEXEC);
+  if (output->payload_fd < 0)
+    return qv_error_set_errno(error, errno, "cannot make a file in memory");
   /* The unpack process waits in read(2): it has nothing else to do. */
   qv_io_set_nonblock(guest_fd, false);
   return qv_fd_send(config, guest_fd, error) && send_config(config, job, live, key, error);

@@ -26,6 +26,8 @@ typedef struct {
 
 /* The process is started, and waits for a stream. */
 QvJobOutput *qv_job_output_new(const QvJobOutputEvents *events, gpointer data, GError **error);
+/* The same of a process that was started before; all of *UNPACK is the output's from now on. NULL of NULL. */
+QvJobOutput *qv_job_output_new_of(const QvUnpackProcess *unpack, const QvJobOutputEvents *events, gpointer data);
 /* It still does; FALSE also where it died meanwhile, and of NULL. */
 gboolean qv_job_output_waits(const QvJobOutput *output);
 /* The stream, once. GUEST_FD stays the caller's, and is unread where this fails. The stream key is in KEY; LIVE: the entry was asked for live logs. */

@@ -176,6 +176,7 @@ static QvJobLink *make_link(QvJobRun *run, QvSetup *setup, const QvJobKeys *keys
   QvJobLinkOptions options = {.conn = qv_run_conn(run),
                               .prefix = supervisor->prefix,
                               .lock_fd = supervisor->lock_fd,
+                              .starter = supervisor->starter,
                               .setup = setup,
                               .keys = keys};
   return qv_job_link_new(&options, &link_events, run, error);

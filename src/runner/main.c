@@ -14,6 +14,7 @@
 #include "runner/pulse.h"
 #include "runner/smoke.h"
 #include "runner/spawn.h"
+#include "runner/starter.h"
 #include "runner/supervisor.h"
 #include "runner/sweep.h"
 #include "runner/unpack.h"
@@ -45,13 +46,15 @@ static int run_role(QvRole role, int argc, char **argv)
               g_getenv("QUAVON_LOG_FORMAT") ?: "auto");
   switch (role) {
   case QV_ROLE_JOB:
-    return qv_job_main();
+    return qv_job_main(NULL);
   case QV_ROLE_UNPACK:
-    return qv_unpack_main();
+    return qv_unpack_main(FALSE);
   case QV_ROLE_SWEEP:
     return qv_sweep_main(argc > 3 ? argv[3] : NULL);
   case QV_ROLE_SMOKE:
     return qv_smoke_main(argc > 3 ? argv[3] : NULL);
+  case QV_ROLE_STARTER:
+    return qv_starter_main(argc, argv);
   case QV_ROLE_NONE:
     break;
   }

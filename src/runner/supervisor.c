@@ -358,6 +358,7 @@ static void warn_insecure(const QvConfig *config)
 static void run(Supervisor *self, const QvTrialImages *trial)
 {
   self->pulse = qv_pulse_new(self->shared.config->state_dir);
+  self->shared.starter = qv_starter_new(!qv_backend_takes_rootfs(self->shared.place.backend));
   guint sources[] = {g_unix_signal_add(SIGTERM, on_stop, self), g_unix_signal_add(SIGINT, on_stop, self),
                      g_unix_signal_add(SIGHUP, on_reload, self)};
   warn_insecure(self->shared.config);
@@ -379,6 +380,7 @@ static void clear(Supervisor *self)
   qv_warm_pool_free(self->shared.warm);
   qv_worker_free(self->shared.worker);
   g_ptr_array_unref(self->shared.runs);
+  qv_starter_free(self->shared.starter);
   qv_metrics_free(self->shared.metrics);
   g_hash_table_unref(self->shared.admitted);
   qv_gate_free(self->gate);

@@ -12,6 +12,7 @@
 #include "queue/worker.h"
 #include "runner/metrics.h"
 #include "runner/setup.h"
+#include "runner/starter.h"
 #include "runner/tenants.h"
 
 typedef struct QvJobRun QvJobRun;
@@ -32,6 +33,7 @@ typedef struct {
   gint64 memory_budget_mib;
   QvWorker *worker;
   QvWarmPool *warm;
+  QvStarter *starter;     /* of job processes */
   GPtrArray *runs;        /* of QvJobRun, owned: one reference each */
   QvMetrics *metrics;     /* NULL: nobody wants any */
   GHashTable *admitted;   /* job id to gint64 *: when it may be forgotten, Unix ms */

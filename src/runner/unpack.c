@@ -233,7 +233,7 @@ static const QvEntryOutputSink sink = {.record = on_record,
 /* ---- the life of the process */
 
 /* libcrypto reads its configuration at the first digest, jansson its seed at the first object. */
-static void warm_up(void)
+void qv_unpack_warm_up(void)
 {
   static const guint8 junk[1536] = {0}, key[QV_STREAM_KEY_BYTES] = {0};
   static const char *const names[] = {"warm"}, *const globs[] = {"*", NULL};
@@ -305,11 +305,12 @@ static void unpack_stream(const Config *config)
 }
 
 /* Frees nothing at the end: the process ends. */
-int qv_unpack_main(void)
+int qv_unpack_main(gboolean warm)
 {
   qv_role_enter(TRUE);
   Config config = {0};
-  warm_up();
+  if (!warm)
+    qv_unpack_warm_up();
   g_autoptr(GError) error = NULL;
   gboolean fine = qv_unpack_limits_enter(&error);
   if (!config_read(&config))

@@ -23,5 +23,13 @@ char *qv_unpack_end_text(int wait_status);
 /* The configuration as a text for the socket: all of SPEC, the key included. Free with g_free, wiped by the caller. */
 char *qv_unpack_config_format(const QvEntryOutputSpec *spec, gsize *n);
 
-/* main() of the role; returns its exit status. */
-int qv_unpack_main(void);
+/* As its parent has it: CONFIG_FD to it, FRAMES_FD from it. */
+typedef struct {
+  GPid pid;
+  int config_fd, frames_fd;
+} QvUnpackProcess;
+
+/* What libraries set up on first use is: for this process and for those that it forks. */
+void qv_unpack_warm_up(void);
+/* main() of the role; returns its exit status. WARM: it was forked by one that is warmed up. */
+int qv_unpack_main(gboolean warm);

@@ -288,6 +288,7 @@ static void start_box(QvWarmPool *pool, Kind *kind)
   QvJobLinkWarmOptions options = {.conn = qv_worker_conn(supervisor->worker),
                                   .prefix = supervisor->prefix,
                                   .lock_fd = supervisor->lock_fd,
+                                  .starter = supervisor->starter,
                                   .order = &order};
   g_autoptr(GError) error = NULL;
   if (image_is_whole(pool, kind, &error))

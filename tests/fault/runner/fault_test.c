@@ -33,7 +33,7 @@ static guint one_seed, first_round = 1, rounds_n, seeds_n, jobs_n = 3;
 
 /* The last ones are for sandboxes of an engine. */
 #define FAULTS(X) \
-  X(kill_supervisor) X(kill_job) X(kill_unpack) X(kill_sandbox) X(kill_valkey) X(lose_valkey) X(cut_connections) \
+  X(kill_supervisor) X(kill_starter) X(kill_job) X(kill_unpack) X(kill_sandbox) X(kill_valkey) X(lose_valkey) X(cut_connections) \
   X(freeze_supervisor) X(kill_engine) X(kill_containerd) X(kill_shim) X(freeze_engine) X(freeze_shim)
 
 typedef enum {
@@ -142,6 +142,13 @@ static void strike(Round *round, Fault fault)
     maybe_plant(round, 50);
     start_runner(round);
     break;
+  case FAULT_kill_starter: { /* or a job process that has just come out of it */
+    GPid starter = world_child(world->runner, "starter");
+    g_test_message("  pid %d", starter);
+    if (starter > 0)
+      kill(starter, SIGKILL);
+    break;
+  }
   case FAULT_kill_job:
     kill_below(world, NULL);
     break;

@@ -102,7 +102,7 @@ static void test_killed(World *world)
   world_expect(world, next, NULL);
 }
 
-/* The processes below the supervisor die: that job alone is lost. */
+/* The processes below the supervisor die: that job alone is lost, and no later one has its layout in memory. */
 static void test_processes_die(World *world)
 {
   world_start(world, NULL);
@@ -114,6 +114,8 @@ static void test_processes_die(World *world)
     if (!ON(rows[i].on))
       continue;
     char sha256[65];
+    GPid starter, next_starter;
+    AWAIT((starter = world_child(world->runner, "starter")) != 0);
     g_autoptr(QvJob) job = world_started_job(world, "sleep 1000", sha256);
     GPid victim = world_child(world->runner, "job");
     g_assert_cmpint(victim, >, 0);
@@ -123,9 +125,31 @@ static void test_processes_die(World *world)
     kill(victim, SIGKILL);
     world_expect_code(world, job, sha256, rows[i].code);
     world_expect_clean(world);
+    if (strcmp(rows[i].word, "run") != 0)
+      AWAIT((next_starter = world_child(world->runner, "starter")) != 0 && next_starter != starter);
   }
   g_autoptr(QvJob) next = world_job(world, "true");
   world_expect(world, next, NULL);
+}
+
+/* It starts job processes and has no part in them: that which runs goes on, and so does the queue. */
+static void test_starter_dies(World *world)
+{
+  world_start(world, NULL);
+  char sha256[65];
+  g_autoptr(QvJob) job = world_started_job(world, "sleep 2; echo still here", sha256);
+  GPid starter = world_child(world->runner, "starter"), process = world_child(world->runner, "job");
+  g_assert_true(starter > 0 && process > 0);
+  kill(starter, SIGKILL);
+  world_await_log(world, "the starter of job processes is gone");
+  g_assert_cmpint(world_child(world->runner, "job"), ==, process);
+  world_expect_code(world, job, sha256, NULL);
+  for (int i = 0; i < 2; i++) { /* one without it, one of the new one */
+    g_autoptr(QvJob) next = world_job(world, "true");
+    world_expect(world, next, NULL);
+    AWAIT(world_child(world->runner, "starter") != 0);
+  }
+  world_expect_clean(world);
 }
 
 static void test_valkey_down_at_start(World *world)
@@ -451,6 +475,7 @@ int main(int argc, char **argv)
   world_test_add("/runner/lifecycle/killed", QV_TEST_VALKEY_PLAIN, test_killed);
   world_test_add("/runner/lifecycle/processes-die", QV_TEST_VALKEY_PLAIN, test_processes_die);
   if (ON(ON_RUNSC)) { /* what depends on no backend */
+    world_test_add("/runner/lifecycle/starter-dies", QV_TEST_VALKEY_PLAIN, test_starter_dies);
     world_test_add("/runner/lifecycle/shutdown", QV_TEST_VALKEY_PLAIN, test_shutdown);
     world_test_add("/runner/lifecycle/second-term", QV_TEST_VALKEY_PLAIN, test_second_term);
     world_test_add("/runner/lifecycle/early-reload", QV_TEST_VALKEY_PLAIN, test_early_reload);

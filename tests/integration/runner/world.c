@@ -150,11 +150,12 @@ static gboolean has_log_open(World *world, const char *pid)
 void world_processes(World *world, GPtrArray *lines)
 {
   g_autoptr(GDir) dir = g_dir_open("/proc", 0, NULL);
+  GPid starter = world->runner != 0 ? world_child(world->runner, "starter") : 0; /* lives as long as the runner */
   for (const char *name = g_dir_read_name(dir); name != NULL; name = g_dir_read_name(dir)) {
     int pid = atoi(name);
     g_autofree char *file = g_build_filename("/proc", name, "cmdline", NULL), *text = NULL;
     gsize n;
-    if (pid <= 1 || pid == getpid() || pid == world->runner || pid == qv_test_valkey_pid(world->valkey) ||
+    if (pid <= 1 || pid == getpid() || pid == world->runner || pid == starter || pid == qv_test_valkey_pid(world->valkey) ||
         !g_file_get_contents(file, &text, &n, NULL))
       continue;
     for (gsize i = 0; i + 1 < n; i++)

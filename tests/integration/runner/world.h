@@ -124,7 +124,7 @@ guint world_ends(World *world, const char *id);
 /* A child of PARENT that has WORD among its arguments, or 0. */
 GPid world_child(GPid parent, const char *word);
 
-/* Adds a line for each process of this world, but for its runner and that one's watch: one of its descriptors is the world's log (all roles
+/* Adds a line for each process of this world, but for its runner, that one's starter and watch: one of its descriptors is the world's log (all roles
  * of a runner inherit it), or its arguments name the world's folder. */
 void world_processes(World *world, GPtrArray *lines);
 /* Waits until no process, cgroup, folder of a sandbox, no job process of the runner and (unless keeps_input) no input chunk is left. */

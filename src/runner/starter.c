@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Owns the supervisor's side of the starter. Each question is answered before the next one is asked, and the answer waited for:
+ * a fork takes less than a millisecond, and the wait has an end. */
+#include "runner/starter.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "runner/spawn.h"
+
+enum { ANSWER_SECONDS = 5 }; /* then it is given up; on a busy machine it may still be linking */
+
+struct QvStarter {
+  gboolean engine;
+  GPid pid;    /* 0: none */
+  guint child; /* source */
+  int fd;
+  guint jobs;  /* of this process */
+};
+
+static void on_child(GPid pid, int status, gpointer data)
+{
+  QvStarter *starter = data;
+  qv_logf(QV_LOG_WARNING, "the starter of job processes is gone (wait status %d): there will be a new one", status);
+  starter->child = 0;
+  starter->pid = 0;
+  qv_io_close_cleanup(&starter->fd);
+  starter->fd = -1;
+}
+
+static void begin(QvStarter *starter)
+{
+  g_autoptr(GError) error = NULL;
+  int pair[2];
+  starter->jobs = 0;
+  if (!qv_fd_socketpair(pair, &error)) {
+    qv_log(QV_LOG_WARNING, "no starter of job processes", "error", error->message, NULL);
+    return;
+  }
+  QV_AUTOFD int near = pair[0];
+  QV_AUTOFD int far = pair[1];
+  setsockopt(near, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){.tv_sec = ANSWER_SECONDS}, sizeof(struct timeval));
+  if (!qv_spawn_role(QV_ROLE_STARTER, starter->engine ? "engine" : NULL, &far, 1, &starter->pid, &error)) {
+    qv_log(QV_LOG_WARNING, "no starter of job processes", "error", error->message, NULL);
+    starter->pid = 0;
+    return;
+  }
+  starter->fd = qv_io_steal(&near);
+  starter->child = g_child_watch_add(starter->pid, on_child, starter);
+}
+
+static void end(QvStarter *starter)
+{
+  if (starter->pid == 0)
+    return;
+  g_clear_handle_id(&starter->child, g_source_remove);
+  qv_io_close_cleanup(&starter->fd);
+  starter->fd = -1;
+  kill(starter->pid, SIGKILL);
+  waitpid(starter->pid, NULL, 0);
+  starter->pid = 0;
+}
+
+QvStarter *qv_starter_new(gboolean engine)
+{
+  QvStarter *starter = g_new0(QvStarter, 1);
+  starter->engine = engine;
+  starter->fd = -1;
+  begin(starter);
+  return starter;
+}
+
+void qv_starter_free(QvStarter *starter)
+{
+  if (starter == NULL)
+    return;
+  end(starter);
+  g_free(starter);
+}
+
+static gboolean ask(QvStarter *starter, int channel, int lock, gint32 *answer)
+{
+  g_autoptr(GError) error = NULL;
+  if (!qv_fd_send(starter->fd, channel, &error) || !qv_fd_send(starter->fd, lock, &error)) {
+    qv_log(QV_LOG_WARNING, "the starter takes no job", "error", error->message, NULL);
+    return FALSE;
+  }
+  ssize_t n = qv_io_read_full(starter->fd, answer, sizeof *answer);
+  if (n == sizeof *answer && *answer > 0)
+    return TRUE;
+  int why = n == sizeof *answer ? -*answer : n < 0 ? errno : ECONNRESET;
+  qv_log(QV_LOG_WARNING, "the starter starts no job", "error", g_strerror(why), NULL);
+  return FALSE;
+}
+
+gboolean qv_starter_job(QvStarter *starter, int channel, int lock, GPid *pid)
+{
+  gint32 answer;
+  if (starter->pid == 0) { /* it died: this job does not wait for the next one */
+    begin(starter);
+    return FALSE;
+  }
+  if (!ask(starter, channel, lock, &answer)) {
+    qv_starter_renew(starter);
+    return FALSE;
+  }
+  *pid = answer;
+  if (++starter->jobs >= QV_STARTER_JOBS_MAX)
+    qv_starter_renew(starter);
+  return TRUE;
+}
+
+void qv_starter_renew(QvStarter *starter)
+{
+  if (starter == NULL)
+    return;
+  end(starter);
+  begin(starter);
+}
+
+GPid qv_starter_pid(const QvStarter *starter)
+{
+  return starter->pid;
+}

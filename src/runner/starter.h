@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where job processes come from. To execute the program anew for each links twenty libraries each time, for the job process and
+ * once more for its unpack process. The starter did that once: a process of this program that has seen nothing, has one
+ * thread and holds one socket. For each job it forks, and what it forks becomes the job process, whose parent is the
+ * supervisor as if that had executed it; that first forks its unpack process, before it has read a byte of its channel.
+ *
+ *   supervisor ──channel, lock──> starter ──clone(CLONE_PARENT)──> job ──fork──> unpack
+ *        └──<── its process id ──────┘
+ *
+ * What comes out of one starter has one layout in memory. So there is a new one after QV_STARTER_JOBS_MAX jobs, and at once
+ * after one whose output was bad or whose process died: nobody tries out a layout that a failed try has shown to be wrong
+ * (docs/THREATS.md). Without a starter, or where it fails, job processes are executed as all roles are. */
+#pragma once
+
+#include <glib.h>
+
+typedef struct QvStarter QvStarter;
+
+enum { QV_STARTER_JOBS_MAX = 64 };
+
+/* Its process is started here and now, and makes itself ready in the meantime. ENGINE: its jobs will speak to a container
+ * engine, so that the libraries for that are loaded, too. */
+QvStarter *qv_starter_new(gboolean engine);
+/* Ends its process. Job processes of it go on. */
+void qv_starter_free(QvStarter *starter);
+
+/* A job process with CHANNEL and LOCK, of which the caller keeps its own copies, as one of spawn.h; the caller reaps it. FALSE: not
+ * this way (the reason is logged), and CHANNEL is not to be used for anything else. */
+gboolean qv_starter_job(QvStarter *starter, int channel, int lock, GPid *pid);
+
+/* What comes next has another layout. */
+void qv_starter_renew(QvStarter *starter);
+
+/* 0: there is none at the moment. */
+GPid qv_starter_pid(const QvStarter *starter);
+
+/* Descriptor of the role, see spawn.h. */
+enum { QV_STARTER_FD = 3 };
+/* main() of the role; in a job process that it has become, too: returns the exit status. */
+int qv_starter_main(int argc, char **argv);
