@@ -65,7 +65,7 @@ typedef struct {
   QvSandboxUsage usage;
   guint prepare;         /* idle source */
   guint prepared;        /* unpack processes that died while they waited */
-  guint drain;           /* timer source */
+  guint drain;           /* timer source; the sandbox ended, or its stream before it had started: the other one is waited for */
   guint remove;          /* timer source: the sandbox goes once the payload has, or then */
   int status;
 } Job;
@@ -212,10 +212,7 @@ static void give_up_facts(Job *job, QvHostEnd end)
 
 /* ---- payload out */
 
-static void on_sent(gpointer data)
-{
-  remove_sandbox(data);
-}
+static void on_sent(gpointer data) { remove_sandbox(data); }
 
 static void send_payload(Job *job)
 {
@@ -264,6 +261,11 @@ static void on_verdict(QvUnpackVerdict verdict, const char *text, gpointer data)
     job->drain = g_timeout_add(DRAIN_MS, on_drained, job);
     read_usage(job);
     qv_sandbox_end(job->sandbox); /* what goes on behind the end is nobody's */
+    return;
+  }
+  /* The stream of one that cannot start ends before the one that starts it says why: that is waited for. */
+  if (verdict == QV_UNPACK_CUT && job->drain == 0 && !qv_sandbox_has_started(job->sandbox)) {
+    job->drain = g_timeout_add(DRAIN_MS, on_drained, job);
     return;
   }
   qv_log(verdict == QV_UNPACK_BAD ? QV_LOG_WARNING : QV_LOG_INFO, "output refused", "jobId", job->setup->job->job_id,
@@ -336,7 +338,9 @@ static void on_sandbox(QvSandbox *sandbox, QvSandboxEvent event, gpointer data)
     return;
   switch (event) {
   case QV_SANDBOX_STARTED:
-    if (drop(job))
+    if (job->drain != 0) /* its stream is over already */
+      end_run(job, QV_HOST_CUT);
+    else if (drop(job))
       qv_channel_send(job->supervisor, QV_IPC_STARTED, NULL, 0, NULL);
     break;
   case QV_SANDBOX_OOM:
@@ -351,7 +355,9 @@ static void on_sandbox(QvSandbox *sandbox, QvSandboxEvent event, gpointer data)
       const char *why = qv_sandbox_failure(sandbox);
       trouble(job, "sandbox_failed", why != NULL ? why : "a warm sandbox ended before it had a job");
       end_run(job, QV_HOST_STOPPED);
-    } else if (job->drain == 0) {
+    } else if (job->drain != 0) {
+      end_run(job, QV_HOST_CUT);
+    } else {
       job->drain = g_timeout_add(DRAIN_MS, on_drained, job);
     }
     break;
@@ -360,15 +366,9 @@ static void on_sandbox(QvSandbox *sandbox, QvSandboxEvent event, gpointer data)
 
 /* ---- what goes into the sandbox */
 
-static void on_written(gpointer data)
-{
-  qv_channel_send_u32(((Job *)data)->supervisor, QV_IPC_CREDIT, 1);
-}
+static void on_written(gpointer data) { qv_channel_send_u32(((Job *)data)->supervisor, QV_IPC_CREDIT, 1); }
 
-static void on_input_done(gpointer data)
-{
-  qv_channel_send(((Job *)data)->supervisor, QV_IPC_INPUT_DONE, NULL, 0, NULL);
-}
+static void on_input_done(gpointer data) { qv_channel_send(((Job *)data)->supervisor, QV_IPC_INPUT_DONE, NULL, 0, NULL); }
 
 static gboolean on_chunk(Job *job, const guint8 *payload, gsize n, GError **error)
 {
