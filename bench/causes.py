@@ -30,9 +30,10 @@ is on that day."""),
 outside gVisor: 0.41 s in all, 0.70 s with zlib), and makes three calls a file. What is left is gVisor's own price of a call and of a
 page."""),
     ("node_cpu_ratio", """
-Node itself spends 5 to 10 ms a job and the `docker` client that it starts 17 to 22, ours 40 (four jobs each, under load). Ours is one
-process for the sandbox and one for its output, both started for the job: that a crash or a takeover in them is one job's is worth it.
-Each links some twenty libraries when it starts."""),
+Node itself spends 5 to 10 ms a job and the `docker` client that it starts 17 to 22; ours was 33 while its two processes a job were
+executed for it, each linking twenty libraries, and is 17.5 since they are forked by one that has linked them (sixteen jobs each, under
+load). That a crash or a takeover in them is one job's is worth two processes. Of what is left most is the kernel's: forks, and the
+looks at every process of the host for those of the container."""),
     ("node_job_ratio_docker", """
 of the 370 to 450 ms that a trivial container takes through the engine's API 270 to 330 are its start, which both sides wait for."""),
     ("rss_idle_mib pss_job_mib", """
