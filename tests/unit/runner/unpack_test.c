@@ -15,6 +15,7 @@
 
 #include "base/base64.h"
 #include "base/fd.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/sha256.h"
 #include "format/tar.h"
@@ -314,6 +315,32 @@ static void test_holds_nothing(void)
   g_assert_cmpint(outcome.verdict, ==, QV_UNPACK_CUT);
 }
 
+/* One whose job never comes ends in silence: behind its limits nothing that a library does at an exit would work. */
+static void test_not_wanted(void)
+{
+  int config[2], frames[2], words = -1, status;
+  g_assert_true(qv_fd_socketpair(config, NULL) && qv_fd_pipe(frames, NULL));
+  g_autofree char *program = g_build_filename(g_getenv("QUAVON_BUILD_ROOT"), "src", "runner", "quavon-sandbox-runner", NULL);
+  const char *argv[] = {program, "--role", "unpack", NULL};
+  const int source[] = {config[0], frames[1]}, target[] = {3, 4};
+  GPid pid;
+  g_autoptr(GError) error = NULL;
+  g_spawn_async_with_pipes_and_fds(NULL, argv, NULL, G_SPAWN_DO_NOT_REAP_CHILD, NULL, NULL, -1, -1, -1, source, target, 2, &pid, NULL,
+                                   NULL, &words, &error);
+  g_assert_no_error(error);
+  close(config[0]);
+  close(config[1]);
+  close(frames[1]);
+  char text[2048] = "";
+  ssize_t n = qv_io_read_full(words, text, sizeof text - 1);
+  g_assert_cmpstr(text, ==, "");
+  g_assert_cmpint(n, ==, 0);
+  g_assert_cmpint(waitpid(pid, &status, 0), ==, pid);
+  g_assert_cmpint(status, ==, W_EXITCODE(1, 0));
+  close(words);
+  close(frames[0]);
+}
+
 static void test_end_texts(void)
 {
   static const struct {
@@ -370,6 +397,7 @@ int main(int argc, char **argv)
   g_test_add_func("/unpack/limits", test_limits);
   g_test_add_func("/unpack/logs-to-file", test_logs_to_file);
   g_test_add_func("/unpack/holds-nothing", test_holds_nothing);
+  g_test_add_func("/unpack/not-wanted", test_not_wanted);
   g_test_add_func("/unpack/end-texts", test_end_texts);
   return g_test_run();
 }
