@@ -58,6 +58,33 @@ static void endless(const char *how)
     raw(block, sizeof block);
 }
 
+/* As much as there may be, of what does not compress; OVER: and then without an end. Only after a while in which the supervisor
+ * can be stopped. */
+static void fill(const QvEntryRequest *request, bool over)
+{
+  static uint64_t block[8192];
+  uint64_t state = 88172645463325252u;
+  sleep(3);
+  record(request->run[0].name, "x");
+  qv_entry_output_begin(&output, "artefacts/out/0", (uint64_t)request->artefact_bytes, false);
+  for (int64_t left = request->artefact_bytes; left > 0; left -= (int64_t)sizeof block) {
+    for (size_t i = 0; i < sizeof block / sizeof *block; i++) {
+      state ^= state << 13;
+      state ^= state >> 7;
+      state ^= state << 17;
+      block[i] = state;
+    }
+    qv_entry_output_bytes(&output, block, left < (int64_t)sizeof block ? (size_t)left : sizeof block);
+  }
+  qv_entry_output_end(&output);
+  if (!over) {
+    finish();
+    return;
+  }
+  header("artefacts/out/1", 1);
+  endless("noise");
+}
+
 static void misbehave(const char *how, const char *name)
 {
   if (strcmp(how, "nothing") == 0)
@@ -124,6 +151,8 @@ int main(void)
   }
   qv_entry_input_skip(&input, request->base_bytes);
   qv_entry_output_init(&output, STDOUT_FILENO, request->stream_key);
+  if (strcmp(how, "fill") == 0 || strcmp(how, "fill-over") == 0)
+    fill(request, strcmp(how, "fill-over") == 0);
   misbehave(how, request->run[0].name);
   return 0;
 }

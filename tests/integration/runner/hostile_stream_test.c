@@ -4,6 +4,7 @@
  * stream: nothing comes out but an error of its own job, or a well-formed lie about it. */
 #include <glib.h>
 #include <glib/gstdio.h>
+#include <glob.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +24,10 @@ enum { JOBS = 16, MEASURED = FALSE };
 #else
 enum { JOBS = 60, MEASURED = TRUE };
 #endif
-enum { JOBS_LONG = 1000, WARM_UP = 16, GROWTH_KIB = 8192, AT_ONCE = 2, JOB_PEAK_KIB = 32 * 1024, UNPACK_PEAK_KIB = 64 * 1024 };
+enum { JOBS_LONG = 1000, WARM_UP = 16, GROWTH_KIB = 8192, AT_ONCE = 2 };
+enum { JOB_PEAK_KIB = 32 * 1024, UNPACK_PEAK_KIB = 64 * 1024,
+       /* Of world_job; 32 MiB are what the kernel could not refuse. */
+       SANDBOX_KIB = (256 + 64 + QV_SANDBOX_TMP_MIB + QV_SANDBOX_HEADROOM_MIB + 32) * 1024 };
 #define GIB (G_GUINT64_CONSTANT(1) << 30)
 
 static World *world;
@@ -71,6 +75,14 @@ static gint64 status_number(GPid pid, const char *field)
   g_autofree char *text = NULL;
   const char *line = g_file_get_contents(path, &text, NULL, NULL) ? strstr(text, field) : NULL;
   return line != NULL ? g_ascii_strtoll(line + strlen(field), NULL, 10) : 0;
+}
+
+/* The letter of /proc/PID/stat at PATH; 0: there is none. */
+static char process_state(const char *path)
+{
+  g_autofree char *text = NULL;
+  const char *name_end = g_file_get_contents(path, &text, NULL, NULL) ? strrchr(text, ')') : NULL;
+  return name_end != NULL && name_end[1] == ' ' ? name_end[2] : 0;
 }
 
 static void check_end(const Kind *kind, const QvJob *job, const char *sha256)
@@ -195,7 +207,7 @@ static void add_image(const char *digest, const char *rootfs)
   g_autofree char *lock = g_strdup_printf("%s,{\"name\":\"bad\",\"digest\":\"%s\",\"kind\":\"image-id\",\"platform\":\"%s\"%s}]}",
                                           both, digest, qv_test_platform(), rootfs);
   g_assert_true(qv_fd_write_file(world->images_file, lock, strlen(lock), 0644, NULL));
-  world_start(world, (const char *const[]){"QUAVON_SANDBOX_CONCURRENCY=1", NULL});
+  world_start(world, (const char *const[]){"QUAVON_SANDBOX_CONCURRENCY=1", "QUAVON_SANDBOX_LOCK_MS=600000", NULL});
   if (MEASURED)
     peaks.thread = g_thread_new("peaks", watch_peaks, NULL);
 }
@@ -279,6 +291,122 @@ static void test_unpack_dies(void)
   }
 }
 
+/* ---- nobody takes what comes */
+
+/* The most that was held where the supervisor stood still, KiB. */
+typedef struct {
+  gint64 job, payload, unpack, sandbox;
+} Held;
+
+/* Of the files without a name that PID holds: no figure of the process tells of them. */
+static gint64 nameless_kib(GPid pid)
+{
+  g_autofree char *folder = g_strdup_printf("/proc/%d/fd", pid);
+  g_autoptr(GDir) dir = g_dir_open(folder, 0, NULL);
+  const char *name;
+  gint64 kib = 0;
+  while (dir != NULL && (name = g_dir_read_name(dir)) != NULL) {
+    g_autofree char *path = g_build_filename(folder, name, NULL);
+    g_autofree char *target = g_file_read_link(path, NULL);
+    struct stat file;
+    if (target != NULL && g_str_has_prefix(target, "/memfd:") && stat(path, &file) == 0)
+      kib += file.st_blocks / 2;
+  }
+  return kib;
+}
+
+/* The sandbox's control group, where it is ours; 0: an engine's, or none. */
+static gint64 group_kib(const QvJob *job)
+{
+  static const char *const FILES[][2] = {{"/sys/fs/cgroup/memory/quavon/*", "memory.max_usage_in_bytes"},
+                                         {"/sys/fs/cgroup/quavon/*", "memory.peak"}};
+  gint64 kib = 0;
+  for (gsize i = 0; i < G_N_ELEMENTS(FILES); i++) {
+    g_autofree char *pattern = g_build_filename(FILES[i][0], job->job_id, FILES[i][1], NULL), *text = NULL;
+    glob_t found;
+    if (glob(pattern, 0, NULL, &found) != 0)
+      continue;
+    if (g_file_get_contents(found.gl_pathv[0], &text, NULL, NULL))
+      kib = MAX(kib, g_ascii_strtoll(text, NULL, 10) / 1024);
+    globfree(&found);
+  }
+  return kib;
+}
+
+static void look(GPid process, const QvJob *job, Held *held)
+{
+  GPid unpack = world_child(process, "unpack");
+  held->job = MAX(held->job, status_number(process, "VmHWM:"));
+  held->payload = MAX(held->payload, nameless_kib(process));
+  held->unpack = MAX(held->unpack, unpack != 0 ? status_number(unpack, "VmHWM:") : 0);
+  held->sandbox = MAX(held->sandbox, group_kib(job));
+}
+
+/* What happens to JOB while the supervisor stands still, until its sandbox is gone. STAYS: its job process has more to give then, else
+ * it ends by itself. FALSE: the job was quicker. */
+static gboolean stand_still(const QvJob *job, gboolean stays, Held *held)
+{
+  world_await_started(world, job);
+  g_assert_cmpint(kill(world->runner, SIGSTOP), ==, 0);
+  g_autofree char *path = g_strdup_printf("/proc/%d/stat", world->runner);
+  AWAIT(process_state(path) == 'T');
+  GPid process = world_child(world->runner, "job");
+  gboolean in_time = process != 0 && nameless_kib(process) == 0;
+  gint64 end = qv_clock_mono_ms() + WORLD_DEADLINE_MS;
+  while (in_time && (stays ? world_has_sandbox(world) : status_number(process, "VmHWM:") > 0)) {
+    look(process, job, held);
+    g_assert_cmpint(qv_clock_mono_ms(), <, end);
+  }
+  if (in_time)
+    look(process, job, held);
+  if (in_time)
+    g_assert_false(world_has_sandbox(world));
+  g_assert_cmpint(kill(world->runner, SIGCONT), ==, 0);
+  return in_time;
+}
+
+/* All that a job may leave, and then one byte more: with nobody there to take it, it is held up to the bound, and the sandbox is
+ * ended all the same. */
+static void test_stopped(gconstpointer data)
+{
+  static const Kind KINDS[] = {{"fill", "fill", "-", 0}, {"fill-over", "fill-over", "bad_output", 0}};
+  const Kind *kind = &KINDS[GPOINTER_TO_SIZE(data)];
+  const gint64 artefact_bytes = 16 * 1024 * 1024;
+  gboolean in_time = FALSE;
+  Held held = {0};
+  QvJob *job = NULL;
+  for (int tries = 0; tries < 20 && !in_time; tries++) {
+    char sha256[65];
+    qv_job_free(job);
+    job = world_job(world, "");
+    g_strfreev(job->run[0].argv);
+    job->run[0].argv = g_strdupv((char *[]){(char *)kind->script, NULL});
+    g_strfreev(job->artefacts);
+    job->artefacts = g_strdupv((char *[]){(char *)"out/**", NULL});
+    job->given.artefact_bytes = artefact_bytes;
+    world_add(world, job, sha256);
+    in_time = stand_still(job, strcmp(kind->codes, "-") == 0, &held);
+    check_end(kind, job, sha256);
+    world_expect_clean(world);
+  }
+  g_assert_true(in_time);
+  if (strcmp(kind->codes, "-") != 0)
+    g_assert_true(world_log_has(world, "over artefactBytes"));
+  g_test_message("%s: job process %" G_GINT64_FORMAT " KiB, payload %" G_GINT64_FORMAT ", unpack process %" G_GINT64_FORMAT
+                 ", sandbox %" G_GINT64_FORMAT, kind->name, held.job, held.payload, held.unpack, held.sandbox);
+  qv_job_free(job);
+  /* What was looked at is what was meant; its gzip, headers and log are less than 1 MiB. */
+  g_assert_cmpint(held.payload, >, kind->codes[0] == '-' ? artefact_bytes / 1024 : 0);
+  g_assert_cmpint(held.payload, <, artefact_bytes / 1024 + 1024);
+  g_assert_cmpint(held.sandbox, <=, SANDBOX_KIB);
+  if (ON(ON_RUNSC))
+    g_assert_cmpint(held.sandbox, >, 0);
+  if (MEASURED)
+    g_assert_cmpint(held.job, <, JOB_PEAK_KIB);
+  if (MEASURED)
+    g_assert_cmpint(held.unpack, <, UNPACK_PEAK_KIB);
+}
+
 static void test_entries_end(void)
 {
   if (peaks.thread != NULL) { /* alone, this case has nothing to measure */
@@ -313,6 +441,8 @@ int main(int argc, char **argv)
     g_test_add_data_func(path, &entries[i], test_entry);
   }
   g_test_add_func("/runner/hostile-stream/replaced-entry/unpack-dies", test_unpack_dies);
+  g_test_add_data_func("/runner/hostile-stream/replaced-entry/fill-stopped", GSIZE_TO_POINTER(0), test_stopped);
+  g_test_add_data_func("/runner/hostile-stream/replaced-entry/fill-over-stopped", GSIZE_TO_POINTER(1), test_stopped);
   g_test_add_func("/runner/hostile-stream/replaced-entry/end", test_entries_end);
   int status = g_test_run();
   if (bad_file != NULL)

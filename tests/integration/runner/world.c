@@ -187,6 +187,9 @@ void world_free(World *world)
     return;
   if (world->runner != 0 && world_stop(world, SIGKILL) == 128 + SIGKILL)
     await_quiet(world);
+  /* In a sanitized build each of its processes has looked for leaks, behind all that it had given up. */
+  if (world_log_has(world, "LeakSanitizer"))
+    world_fail(world, "a process of the runner leaks, or cannot tell");
   qv_producer_free(world->producer);
   qv_conn_free(world->conn);
   qv_address_unref(world->address);
@@ -401,19 +404,30 @@ gboolean world_key_exists(World *world, const char *key)
   return strcmp(text, "1") == 0;
 }
 
-void world_expect_clean(World *world)
+/* As qv_backend_leftovers. */
+static char **leftovers(World *world)
 {
   g_autofree char *id_file = g_build_filename(world->state_dir, "runner-id", NULL);
   g_autofree char *id = NULL;
   g_assert_true(g_file_get_contents(id_file, &id, NULL, NULL));
-  g_strchomp(id);
-  QvBackendOptions options = backend_options(world, id);
+  QvBackendOptions options = backend_options(world, g_strchomp(id));
   g_autoptr(GError) error = NULL;
   g_autoptr(QvBackend) backend = qv_backend_open(row->name, &options, &error);
   g_assert_no_error(error);
+  return qv_backend_leftovers(backend);
+}
+
+gboolean world_has_sandbox(World *world)
+{
+  g_auto(GStrv) left = leftovers(world);
+  return left[0] != NULL;
+}
+
+void world_expect_clean(World *world)
+{
   gint64 end = qv_clock_mono_ms() + WORLD_DEADLINE_MS;
   for (;;) {
-    g_auto(GStrv) left = qv_backend_leftovers(backend);
+    g_auto(GStrv) left = leftovers(world);
     g_autofree char *chunks = qv_test_valkey_cli(world->valkey, "--scan", "--pattern", WORLD_PREFIX ":blob:*.base:*", NULL);
     GPid job = world->runner != 0 ? world_child(world->runner, "job") : 0;
     if (left[0] == NULL && job == 0 && (world->keeps_input || *chunks == '\0'))

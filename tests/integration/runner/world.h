@@ -127,6 +127,8 @@ GPid world_child(GPid parent, const char *word);
 /* Adds a line for each process of this world, but for its runner, that one's starter and watch: one of its descriptors is the world's log (all roles
  * of a runner inherit it), or its arguments name the world's folder. */
 void world_processes(World *world, GPtrArray *lines);
+/* Is there a process, cgroup or folder of a sandbox now? */
+gboolean world_has_sandbox(World *world);
 /* Waits until no process, cgroup, folder of a sandbox, no job process of the runner and (unless keeps_input) no input chunk is left. */
 void world_expect_clean(World *world);
 /* The runner's health record, verified: NULL while there is none that counts. */
