@@ -14,6 +14,20 @@
 
 static World *world;
 
+/* Against the clock of the test, and against the job's limits: one processor, and what a sandbox of world_job may hold. What the
+ * kernel says of each process is in sandbox/run. */
+static void check_usage(const QvResult *result, gint64 took)
+{
+  gint64 cpu = result->usage.user_ms + result->usage.system_ms, step = result->facts.steps[0].duration_ms;
+  g_assert_cmpint(step, >=, 1000);
+  g_assert_cmpint(result->usage.wall_ms, >=, step);
+  g_assert_cmpint(result->usage.wall_ms, <=, took + 1);
+  g_assert_cmpint(cpu, >, 0);
+  g_assert_cmpint(cpu, <=, took + 1000);
+  g_assert_cmpint(result->usage.max_memory_bytes, >, 1000000);
+  g_assert_cmpint(result->usage.max_memory_bytes, <=, (gint64)(256 + 64 + QV_SANDBOX_TMP_MIB + QV_SANDBOX_HEADROOM_MIB + 32) << 20);
+}
+
 static void test_success(void)
 {
   /* It counts first: processor time is told in ticks of 10 ms, and without gVisor the rest takes less than one. An
@@ -23,17 +37,19 @@ static void test_success(void)
   g_strfreev(job->artefacts);
   job->artefacts = g_strdupv((char *[]){(char *)"out/**", NULL});
   char sha256[65];
+  gint64 before = qv_clock_mono_ms();
   world_add(world, job, sha256);
   g_autoptr(QvResult) result = world_result(world, job, sha256);
+  gint64 took = qv_clock_mono_ms() - before;
   g_assert_cmpstr(qv_code_text(result->code), ==, NULL);
   g_assert_cmpint(result->status, ==, QV_STATUS_SUCCEEDED);
   g_assert_cmpuint(result->facts.steps_n, ==, 1);
   g_assert_cmpint(result->facts.steps[0].exit_code, ==, 0);
   g_assert_cmpuint(result->facts.artefacts_n, ==, 1);
   g_assert_cmpstr(result->facts.artefacts[0].path, ==, "out/deep/a.txt");
-  g_assert_cmpint(result->usage.wall_ms, >, 0);
-  g_assert_cmpint(result->usage.user_ms + result->usage.system_ms, >, 0);
-  g_assert_cmpint(result->usage.max_memory_bytes, >, 1000000);
+  g_assert_cmpint(result->facts.artefacts[0].size, ==, 4);
+  g_assert_cmpint(result->facts.steps[0].log_total_bytes, ==, 16);
+  check_usage(result, took);
   g_assert_cmpint(result->finished_at, >=, result->started_at);
   g_autofree char *log = world_payload_log(world, job, result, 0);
   g_assert_cmpstr(log, ==, "hello\nto stderr\n");
@@ -112,11 +128,28 @@ static void expect_script(const char *script, const char *code)
   world_expect(world, job, code);
 }
 
+/* The program's own end, as it was: SIGNAL 0: it exited with EXIT_CODE. */
+static void expect_end(const char *script, gint64 exit_code, gint64 signal)
+{
+  g_autoptr(QvJob) job = world_job(world, script);
+  char sha256[65];
+  world_add(world, job, sha256);
+  g_autoptr(QvResult) result = world_result(world, job, sha256);
+  g_assert_cmpstr(qv_code_text(result->code), ==, "step_failed");
+  g_assert_cmpuint(result->facts.steps_n, ==, 1);
+  const QvStepRecord *step = &result->facts.steps[0];
+  g_assert_cmpint(step->has_signal, ==, signal != 0);
+  g_assert_cmpint(signal != 0 ? step->signal : step->exit_code, ==, signal != 0 ? signal : exit_code);
+  g_assert_false(step->timed_out);
+  g_assert_false(result->usage.oom);
+}
+
 static void test_step_failed(void)
 {
-  expect_script("exit 3", "step_failed");
-  expect_script("kill -SEGV $$", "step_failed");
-  expect_script("exit 137", "step_failed");
+  expect_end("exit 3", 3, 0);
+  expect_end("kill -SEGV $$", 0, SIGSEGV);
+  expect_end("kill -KILL $$", 0, SIGKILL);
+  expect_end("exit 137", 137, 0);
   g_autoptr(QvJob) job = world_job(world, "true");
   g_strfreev(job->run[0].argv);
   job->run[0].argv = g_strdupv((char *[]){(char *)"no-such-program", NULL});

@@ -2,6 +2,7 @@
 /* What holds for a sandbox that runs: operations.md "Containers", on real gVisor. */
 #include <fcntl.h>
 #include <glib-unix.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
@@ -246,18 +247,82 @@ static void test_host_process_limit(Fixture *f, gconstpointer data)
   guest_free(guest);
 }
 
-static void test_usage(Fixture *f, gconstpointer data)
+/* Processor time of all processes that are in the guest's control group now, by the kernel's account of each of them; a tick of
+ * each of the two times of each may be missing. */
+static gint64 processes_ms(Fixture *f, Guest *guest, guint *n)
 {
-  Guest *guest = guest_started(f, &SMALL);
-  QvSandboxUsage usage = {0};
+  g_autoptr(GPtrArray) folders = g_ptr_array_new_with_free_func(g_free);
+  gint64 ticks = 0;
+  *n = 0;
+  list_groups(f, guest, folders);
+  for (guint i = 0; i < folders->len && *n == 0; i++) {
+    g_autofree char *v1 = g_build_filename(folders->pdata[i], "cpuacct.usage", NULL);
+    g_autofree char *v2 = g_build_filename(folders->pdata[i], "cpu.stat", NULL);
+    g_autofree char *path = g_build_filename(folders->pdata[i], "cgroup.procs", NULL), *text = NULL;
+    if ((access(v1, F_OK) != 0 && access(v2, F_OK) != 0) || !g_file_get_contents(path, &text, NULL, NULL))
+      continue;
+    g_auto(GStrv) pids = g_strsplit(g_strstrip(text), "\n", -1);
+    for (char **pid = pids; *pid != NULL; pid++) {
+      g_autofree char *of = g_build_filename("/proc", *pid, "stat", NULL), *stat = NULL;
+      unsigned long long user, sys;
+      if (g_file_get_contents(of, &stat, NULL, NULL) &&
+          sscanf(strrchr(stat, ')'), ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &sys) == 2) {
+        ticks += (gint64)(user + sys);
+        ++*n;
+      }
+    }
+  }
+  return ticks * 1000 / sysconf(_SC_CLK_TCK);
+}
+
+static void burn(Guest *guest, QvSandboxUsage *usage, guint64 user_ms)
+{
   gint64 until = g_get_monotonic_time() + (gint64)DEADLINE_MS * 1000;
   /* The guest's own idea of processor time is a rough one. */
-  while (usage.user_ms < 300) {
+  while (usage->user_ms < user_ms) {
     g_assert_cmpint(g_get_monotonic_time(), <, until);
     guest_expect(guest, "burn 100", "burnt");
+    qv_sandbox_usage(guest->sandbox, usage);
+  }
+}
+
+/* What is told against what the kernel says of each process, and against what the guest was made to touch. */
+static void test_usage(Fixture *f, gconstpointer data)
+{
+  enum { TOUCHED_MIB = 96, MIB = 1024 * 1024 };
+  Guest *guest = guest_started(f, &SMALL);
+  QvSandboxUsage usage = {0};
+  guint processes;
+  qv_sandbox_usage(guest->sandbox, &usage);
+  /* What they used before they came into the group is the kernel's account of them alone. */
+  gint64 told_first = usage.user_ms + usage.sys_ms, seen_first = processes_ms(f, guest, &processes);
+  burn(guest, &usage, usage.user_ms + 500);
+  gint64 until = g_get_monotonic_time() + (gint64)DEADLINE_MS * 1000;
+  gint64 seen = processes_ms(f, guest, &processes) - seen_first, told;
+  g_assert_cmpuint(processes, >, 0);
+  g_assert_cmpint(seen, >, 0);
+  while ((told = (gint64)(usage.user_ms + usage.sys_ms) - told_first) + processes * 20 + seen / 10 < seen) {
+    g_assert_cmpint(g_get_monotonic_time(), <, until); /* an engine is asked, and answers later */
+    g_main_context_iteration(NULL, FALSE);
+    g_usleep(10000);
     qv_sandbox_usage(guest->sandbox, &usage);
   }
-  g_assert_cmpuint(usage.max_memory_bytes, >, 1024 * 1024);
+  gint64 later = processes_ms(f, guest, &processes) - seen_first;
+  g_test_message("told %" G_GINT64_FORMAT " ms; %u processes had %" G_GINT64_FORMAT ", then %" G_GINT64_FORMAT, told, processes, seen, later);
+  /* Those that have ended count as well, and what was told first may be old. */
+  g_assert_cmpint(told, <=, 2 * later + 1000);
+  guint64 before = usage.max_memory_bytes;
+  g_assert_cmpuint(before, >, MIB);
+  guest_expect(guest, "memory 96", "memory 0");
+  until = g_get_monotonic_time() + (gint64)DEADLINE_MS * 1000;
+  while (usage.max_memory_bytes < TOUCHED_MIB * MIB) {
+    g_assert_cmpint(g_get_monotonic_time(), <, until);
+    g_main_context_iteration(NULL, FALSE);
+    g_usleep(10000);
+    qv_sandbox_usage(guest->sandbox, &usage);
+  }
+  g_test_message("peak %" G_GUINT64_FORMAT " KiB, %" G_GUINT64_FORMAT " before", usage.max_memory_bytes / 1024, before / 1024);
+  g_assert_cmpuint(usage.max_memory_bytes, <, before + (guint64)(TOUCHED_MIB + 64) * MIB);
   g_assert_false(usage.oom);
   g_assert_false(usage.pids);
   guest_free(guest);
