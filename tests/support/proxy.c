@@ -27,6 +27,7 @@ typedef struct {
   gboolean client_spoke;
   const QvTestAnswer *answer; /* for the next bytes of the server; NULL: none */
   gboolean hushed;            /* for good */
+  GString *heard;  /* NULL: it is not kept */
   gboolean losing; /* the next bytes of the server are thrown away, and then both are closed */
 } Pair;
 
@@ -43,6 +44,7 @@ struct QvTestProxy {
   char *answer_text;
   const QvTestAnswer *answer;
   guint answer_times, answered_n;
+  GPtrArray *heard; /* of GString: what each client that has gone said; NULL: it is not kept */
   Pair pairs[PAIRS_MAX];
   guint pairs_n;
 };
@@ -62,6 +64,8 @@ static void close_pair(QvTestProxy *p, guint i)
     close(p->pairs[i].server);
   g_string_free(p->pairs[i].up.held, TRUE);
   g_string_free(p->pairs[i].down.held, TRUE);
+  if (p->pairs[i].heard != NULL)
+    g_ptr_array_add(p->heard, p->pairs[i].heard);
   p->pairs[i] = p->pairs[--p->pairs_n];
 }
 
@@ -98,7 +102,8 @@ static void accept_one(QvTestProxy *p)
     close(server);
     return;
   }
-  p->pairs[p->pairs_n++] = (Pair){ .client = client, .server = server, .up.held = g_string_new(NULL), .down.held = g_string_new(NULL) };
+  p->pairs[p->pairs_n++] = (Pair){ .client = client, .server = server, .up.held = g_string_new(NULL), .down.held = g_string_new(NULL),
+                                   .heard = p->heard != NULL ? g_string_new(NULL) : NULL };
 }
 
 static gboolean write_all(int fd, const char *bytes, gsize n)
@@ -197,6 +202,8 @@ static gboolean move(QvTestProxy *p, Pair *pair, gboolean from_client)
     p->first_words = g_strndup(buffer, (gsize)n);
     pair->client_spoke = TRUE;
   }
+  if (from_client && pair->heard != NULL)
+    g_string_append_len(pair->heard, buffer, n);
   if (from_client && holds(buffer, n, p->freeze_text))
     p->frozen = pair->hushed = TRUE;
   if (pair->hushed)
@@ -342,6 +349,7 @@ void qv_test_proxy_free(QvTestProxy *p)
   g_free(p->alter_other);
   g_free(p->freeze_text);
   g_free(p->first_words);
+  g_clear_pointer(&p->heard, g_ptr_array_unref);
   g_free(p);
 }
 
@@ -405,6 +413,31 @@ char *qv_test_proxy_first_words(QvTestProxy *p)
 {
   LOCK(p);
   return g_strdup(p->first_words);
+}
+
+static void free_heard(gpointer heard)
+{
+  g_string_free(heard, TRUE);
+}
+
+void qv_test_proxy_listen(QvTestProxy *p)
+{
+  LOCK(p);
+  p->heard = g_ptr_array_new_with_free_func(free_heard);
+}
+
+GPtrArray *qv_test_proxy_heard(QvTestProxy *p)
+{
+  LOCK(p);
+  GPtrArray *all = g_ptr_array_new_with_free_func((GDestroyNotify)g_bytes_unref);
+  for (guint i = 0; i < p->heard->len; i++) {
+    const GString *heard = p->heard->pdata[i];
+    g_ptr_array_add(all, g_bytes_new(heard->str, heard->len));
+  }
+  for (guint i = 0; i < p->pairs_n; i++)
+    if (p->pairs[i].heard != NULL)
+      g_ptr_array_add(all, g_bytes_new(p->pairs[i].heard->str, p->pairs[i].heard->len));
+  return all;
 }
 
 void qv_test_proxy_freeze_at(QvTestProxy *p, const char *text)

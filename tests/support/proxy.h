@@ -56,5 +56,9 @@ void qv_test_proxy_freeze_at(QvTestProxy *proxy, const char *text);
 gboolean qv_test_proxy_frozen(QvTestProxy *proxy);
 /* What the client that began to speak last said first, up to a NUL in it; NULL: none has. Free with g_free. */
 char *qv_test_proxy_first_words(QvTestProxy *proxy);
+/* From now on all that clients say is kept; once, before the first of them. */
+void qv_test_proxy_listen(QvTestProxy *proxy);
+/* So far, of GBytes: one a connection. */
+GPtrArray *qv_test_proxy_heard(QvTestProxy *proxy);
 /* Closes all connections that there are. */
 void qv_test_proxy_cut(QvTestProxy *proxy);
