@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -16,13 +17,16 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/exit.h"
 #include "base/fd.h"
 #include "cli/keeper.h"
 #include "cli/keeper_files.h"
 #include "cli/programs.h"
+#include "cli/progress.h"
 #include "cli/verb.h"
 
-enum { START_MS = 90000, STOP_MS = 150000, SWEEP_TRIES = 200, POLL_MS = 50, SAID_BYTES_MAX = 8192, UNLOCKED_AGE_S = 600 };
+enum { START_MS = 90000, STOP_MS = 150000, TELL_MS = 3000 };
+enum { SWEEP_TRIES = 200, POLL_MS = 50, SAID_BYTES_MAX = 8192, SWEEP_BYTES_MAX = 65536, UNLOCKED_AGE_S = 600 };
 /* What an engine may still start (sandbox/docker_mark.c) has come by then. */
 enum { LATER_MS = 45000, LATER_POLL_MS = 500 };
 
@@ -53,6 +57,63 @@ gboolean qv_keeper_has_sandboxes(const char *folder)
   return has_entries(folder, "runs");
 }
 
+/* A wait that people may end: a signal from here on does, one from before has ended something else. */
+typedef struct {
+  const char *folder;
+  gboolean interrupted_before;
+  gboolean told;
+  gint64 later_until_ms; /* 0: not told of any */
+  guint tries;
+} Wait;
+
+static gboolean is_given_up(const Wait *wait)
+{
+  return !wait->interrupted_before && qv_interrupted();
+}
+
+/* As g_spawn_sync, but that a signal ends it: an engine that is silent takes its time. */
+static gboolean run_sweep(const Wait *wait, const char *program, char **environment, char **said, int *status, GError **error)
+{
+  const char *argv[] = { program, "--sweep", NULL };
+  GPid pid;
+  gsize n;
+  QV_AUTOFD int out = memfd_create("sweep", MFD_CLOEXEC);
+  QV_AUTOFD int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (out < 0 || null_fd < 0)
+    return qv_error_set_errno(error, errno, "sweep of %s", wait->folder);
+  if (!g_spawn_async_with_fds("/", (char **)argv, environment, G_SPAWN_DO_NOT_REAP_CHILD, NULL, NULL, &pid, null_fd, out, out,
+                              error))
+    return FALSE;
+  while (waitpid(pid, status, WNOHANG) == 0) {
+    if (is_given_up(wait))
+      kill(pid, SIGKILL);
+    g_usleep(POLL_MS * 1000);
+  }
+  lseek(out, 0, SEEK_SET);
+  *said = qv_fd_read_all(out, "the sweep", SWEEP_BYTES_MAX, &n, error);
+  return *said != NULL;
+}
+
+/* "removed N sandboxes; N are in use; N may come": in use by a job process that has not yet seen that its supervisor ended;
+ * they may come where a start was cut off, and only time tells. FALSE: there is no more time. */
+static gboolean await_rest(Wait *wait, gboolean unused)
+{
+  gint64 now_ms = qv_clock_mono_ms();
+  if (!unused)
+    return ++wait->tries < SWEEP_TRIES;
+  if (wait->later_until_ms == 0)
+    wait->later_until_ms = now_ms + LATER_MS;
+  if (!wait->told)
+    qv_complain("the engine went while it started a sandbox of %s, and may still go on with it: waiting up to %d s to remove "
+                "what comes; Ctrl-C ends the wait", wait->folder, LATER_MS / 1000);
+  wait->told = TRUE;
+  if (now_ms >= wait->later_until_ms)
+    return ++wait->tries < SWEEP_TRIES;
+  for (gint64 until_ms = now_ms + LATER_POLL_MS; qv_clock_mono_ms() < until_ms && !is_given_up(wait);)
+    g_usleep(POLL_MS * 1000);
+  return TRUE;
+}
+
 /* The runner's own sweep knows what it makes. Its parts may still be dying, or be born: again until it says that nothing is left. */
 static gboolean sweep_sandboxes(const char *folder, GError **error)
 {
@@ -63,28 +124,24 @@ static gboolean sweep_sandboxes(const char *folder, GError **error)
   if (program == NULL)
     return !needed;
   g_auto(GStrv) environment = qv_keeper_environment(folder, FALSE);
-  const char *argv[] = { program, "--sweep", NULL };
-  gint64 later_until_ms = 0; /* 0: not told yet */
-  for (int tries = 0; tries < SWEEP_TRIES; g_usleep(POLL_MS * 1000)) {
+  Wait wait = { .folder = folder, .interrupted_before = qv_interrupted() };
+  for (gboolean unused = FALSE; !is_given_up(&wait); g_usleep(POLL_MS * 1000)) {
     int status = 0;
-    g_autofree char *output = NULL, *complaint = NULL;
+    g_autofree char *said = NULL;
     g_clear_error(error);
-    if (!g_spawn_sync("/", (char **)argv, environment, 0, NULL, NULL, &output, &complaint, &status, error))
+    if (!run_sweep(&wait, program, environment, &said, &status, error))
       return FALSE;
-    /* "removed N sandboxes; N are in use; N may come": in use by a job process that has not yet seen that its supervisor ended;
-     * they may come where a start was cut off, and only time tells. */
-    gboolean unused = g_spawn_check_wait_status(status, NULL) && strstr(output, "; 0 are in use; ") != NULL;
-    if (!needed || (unused && strstr(output, "; 0 may come") != NULL))
+    unused = g_spawn_check_wait_status(status, NULL) && strstr(said, "; 0 are in use; ") != NULL;
+    if (!needed || (unused && strstr(said, "; 0 may come") != NULL))
       return TRUE;
-    g_set_error(error, QV_ERROR, QV_ERROR_SYSTEM, "sandboxes of %s could not be removed: %s%s", folder,
-                g_strchomp(output), g_strchomp(complaint));
-    if (unused && later_until_ms == 0)
-      later_until_ms = qv_clock_mono_ms() + LATER_MS;
-    if (unused && qv_clock_mono_ms() < later_until_ms)
-      g_usleep(LATER_POLL_MS * 1000);
-    else
-      tries++;
+    g_set_error(error, QV_ERROR, QV_ERROR_SYSTEM, "sandboxes of %s could not be removed: %s", folder, g_strchomp(said));
+    gboolean refused = WIFEXITED(status) && WEXITSTATUS(status) == QV_EXIT_CONFIG; /* which no wait mends */
+    if (refused || !await_rest(&wait, unused))
+      return FALSE;
   }
+  g_clear_error(error);
+  g_set_error(error, QV_ERROR, QV_ERROR_CANCELLED, "interrupted: sandboxes of %s may be left; the next `quavon run` removes them",
+              folder);
   return FALSE;
 }
 
@@ -124,7 +181,7 @@ void qv_keeper_sweep(void)
       g_autofree char *folder = g_build_filename(parents[i], name, NULL);
       g_autoptr(GError) error = NULL;
       QV_AUTOFD int lock_fd = -1;
-      if (is_left_over(folder, &lock_fd) && !qv_keeper_clean(folder, &error))
+      if (!qv_interrupted() && is_left_over(folder, &lock_fd) && !qv_keeper_clean(folder, &error))
         qv_complain("left by an earlier run: %s", error->message);
     }
   }
@@ -196,6 +253,10 @@ const char *qv_embedded_trouble(QvEmbedded *embedded)
 QvEmbedded *qv_embedded_start(gboolean egress, GError **error)
 {
   qv_keeper_sweep();
+  if (qv_interrupted()) {
+    g_set_error(error, QV_ERROR, QV_ERROR_CANCELLED, "interrupted before a sandbox was started");
+    return NULL;
+  }
   QvEmbedded *embedded = g_new0(QvEmbedded, 1);
   embedded->control_fd = embedded->lock_fd = -1;
   embedded->said = g_string_new(NULL);
@@ -206,10 +267,13 @@ QvEmbedded *qv_embedded_start(gboolean egress, GError **error)
   const char *trouble = NULL;
   gint64 until_ms = qv_clock_mono_ms() + START_MS;
   while ((trouble = qv_embedded_trouble(embedded)) == NULL && strstr(embedded->said->str, QV_KEEPER_READY) == NULL &&
-         qv_clock_mono_ms() < until_ms)
+         qv_clock_mono_ms() < until_ms && !qv_interrupted())
     listen_to(embedded, POLL_MS);
   if (trouble != NULL || strstr(embedded->said->str, QV_KEEPER_READY) == NULL) {
-    g_set_error(error, QV_ERROR, QV_ERROR_SYSTEM, "%s", trouble != NULL ? trouble : "the private runner does not start");
+    g_set_error(error, QV_ERROR, QV_ERROR_SYSTEM, "%s",
+                trouble != NULL    ? trouble
+                : qv_interrupted() ? "interrupted before the private runner had started"
+                                   : "the private runner does not start");
     qv_embedded_stop(embedded);
     return NULL;
   }
@@ -222,29 +286,41 @@ const char *const *qv_embedded_settings(const QvEmbedded *embedded)
   return (const char *const *)embedded->settings;
 }
 
-static void end_keeper(QvEmbedded *embedded)
+/* FALSE: a signal has ended the wait, and it goes on without us. */
+static gboolean end_keeper(QvEmbedded *embedded)
 {
   /* The end of the socket is the order; it is the only end that it is sure to see. */
   shutdown(embedded->control_fd, SHUT_WR);
-  gint64 until_ms = qv_clock_mono_ms() + STOP_MS;
+  const Wait wait = { .folder = embedded->folder, .interrupted_before = qv_interrupted() };
+  gint64 since_ms = qv_clock_mono_ms();
+  gboolean told = FALSE;
   int status = 0;
   pid_t ended = 0;
-  while ((ended = waitpid(embedded->keeper, &status, WNOHANG)) == 0 && qv_clock_mono_ms() < until_ms)
+  while ((ended = waitpid(embedded->keeper, &status, WNOHANG)) == 0 && qv_clock_mono_ms() - since_ms < STOP_MS) {
+    if (!told && qv_clock_mono_ms() - since_ms > TELL_MS) {
+      qv_complain("waiting for process %d, which removes what is in %s", (int)embedded->keeper, embedded->folder);
+      told = TRUE;
+    }
+    if (is_given_up(&wait)) {
+      qv_complain("interrupted: process %d goes on and removes what is in %s", (int)embedded->keeper, embedded->folder);
+      return FALSE;
+    }
     g_usleep(POLL_MS * 200);
+  }
   if (ended == 0) {
     kill(embedded->keeper, SIGKILL);
     waitpid(embedded->keeper, &status, 0);
   }
+  return TRUE;
 }
 
 void qv_embedded_stop(QvEmbedded *embedded)
 {
   if (embedded == NULL)
     return;
-  if (embedded->keeper != 0)
-    end_keeper(embedded);
+  gboolean ended = embedded->keeper == 0 || end_keeper(embedded);
   g_autoptr(GError) error = NULL;
-  if (embedded->folder != NULL && g_file_test(embedded->folder, G_FILE_TEST_IS_DIR) &&
+  if (ended && embedded->folder != NULL && g_file_test(embedded->folder, G_FILE_TEST_IS_DIR) &&
       !qv_keeper_clean(embedded->folder, &error))
     qv_complain("%s", error->message);
   if (embedded->control_fd >= 0)

@@ -42,7 +42,8 @@ enum { QV_KEEPER_CONTROL_FD = 3, QV_KEEPER_LOCK_FD = 4 };
 /* The runner of this folder ended, and not all of its sandboxes with it: a start that was cut off, for one. */
 gboolean qv_keeper_has_sandboxes(const char *folder);
 
-/* Removes what is left in a folder whose owners have ended: sandboxes (by the runner's own sweep), then the folder. */
+/* Removes what is left in a folder whose owners have ended: sandboxes (by the runner's own sweep), then the folder.
+ * QV_ERROR_CANCELLED: a signal that came meanwhile has ended the wait for what may still come. */
 gboolean qv_keeper_clean(const char *folder, GError **error);
 
 /* Cleans every folder whose owners have ended without doing so. Best effort. */

@@ -158,11 +158,12 @@ static int run_embedded(const QvRunOptions *options, const QvConfig *config)
   QvEmbedded *embedded = qv_embedded_start(options->egress != NULL, &error);
   if (embedded == NULL) {
     qv_complain("%s", error->message);
-    return QV_CLI_SANDBOX;
+    return qv_interrupted() ? QV_CLI_CANCELLED : QV_CLI_SANDBOX;
   }
   int status = qv_interrupted() ? QV_CLI_CANCELLED : run_with(options, config, embedded);
+  gboolean before = qv_interrupted();
   qv_embedded_stop(embedded);
-  return status;
+  return !before && qv_interrupted() ? QV_CLI_CANCELLED : status;
 }
 
 int qv_verb_run(int argc, char **argv)

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `quavon run` on a private engine that dies while it starts a container: what may still come of that is the keeper's,
  * which ends when nothing can come any more, and takes it along. However it ends, there is nothing left. */
+#include <fcntl.h>
+#include <glib/gstdio.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <utime.h>
@@ -20,6 +24,7 @@ typedef struct {
   char *digest;
   char *mark; /* runs/<sandbox>/cut */
   GHashTable *seen; /* run folders */
+  int status; /* of the run that ended */
 } Fixture;
 
 #define AWAIT(condition) \
@@ -93,9 +98,11 @@ static gboolean is_starting(Fixture *f, const char *runs, const char *name)
 
 static gboolean has_ended(Fixture *f)
 {
-  if (waitpid(f->run->pid, NULL, WNOHANG) != f->run->pid)
+  int status;
+  if (waitpid(f->run->pid, &status, WNOHANG) != f->run->pid)
     return FALSE;
   f->run->pid = 0;
+  f->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return TRUE;
 }
 
@@ -197,6 +204,67 @@ static void test_clean(Fixture *f, gconstpointer data)
   expect_end(f);
 }
 
+/* ---- signals while it waits */
+
+static gboolean is_said(Fixture *f, const char *words)
+{
+  g_autofree char *err = run_stderr(f->run);
+  return strstr(err, words) != NULL;
+}
+
+#define WAITS "and may still go on with it: waiting up to 45 s"
+
+/* The job is through, or was never begun; the keeper waits, and goes on without quavon. */
+static void test_interrupt(Fixture *f, gconstpointer data)
+{
+  pid_t containerd = hold_start(f, "");
+  qv_test_dockerd_kill(f->engine);
+  run_kill_runner(f->run);
+  another_engine(f, containerd);
+  AWAIT(access(f->mark, F_OK) == 0);
+  AWAIT((utime(f->mark, NULL), is_said(f, WAITS) && is_said(f, "waiting for process ")));
+  g_assert_cmpint(kill(f->run->pid, SIGINT), ==, 0);
+  AWAIT((utime(f->mark, NULL), has_ended(f)));
+  g_assert_cmpint(f->status, ==, 130);
+  run_says(run_stderr(f->run), "interrupted: process ");
+  g_assert_cmpint(access(f->mark, F_OK), ==, 0);
+  g_assert_cmpint(utime(f->mark, &(struct utimbuf){.actime = 1000, .modtime = 1000}), ==, 0);
+}
+
+/* What an earlier run left is waited for before anything is started: a private /run, so that no other run here finds it. */
+static void test_interrupt_start(Fixture *f, gconstpointer data)
+{
+  static const char id[] = "6b8ed3f6-6a32-4ea5-8bbe-7f2ab6ab5a11";
+  g_assert_cmpint(unshare(CLONE_NEWNS), ==, 0);
+  g_assert_cmpint(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), ==, 0);
+  g_assert_cmpint(mount("run", "/run", "tmpfs", 0, "mode=755"), ==, 0);
+  const char *folder = "/run/quavon-before";
+  g_autofree char *runs = g_build_filename(folder, "state", "runs", id, NULL);
+  g_autofree char *lock = g_build_filename(folder, "lock", NULL);
+  f->mark = g_build_filename(runs, "cut", NULL);
+  g_assert_cmpint(g_mkdir_with_parents(runs, 0700), ==, 0);
+  g_assert_cmpint(g_chmod(folder, 0700), ==, 0);
+  g_assert_true(g_file_set_contents(lock, "", 0, NULL));
+  g_assert_true(g_file_set_contents(f->mark, "", 0, NULL));
+  g_autofree char *url = g_build_filename(folder, "runner.url", NULL);
+  g_assert_true(g_file_set_contents(url, "unix://sandbox:gone@/run/quavon-before/valkey.sock\n", -1, NULL));
+  g_assert_cmpint(g_chmod(url, 0600), ==, 0);
+  run_start(f->run, WORDS("--", "true"));
+  AWAIT((utime(f->mark, NULL), is_said(f, WAITS)));
+  g_assert_cmpint(kill(f->run->pid, SIGINT), ==, 0);
+  AWAIT((utime(f->mark, NULL), has_ended(f)));
+  g_assert_cmpint(f->status, ==, 130);
+  run_says(run_stderr(f->run), "interrupted: sandboxes of /run/quavon-before may be left");
+  g_assert_cmpint(access(f->mark, F_OK), ==, 0);
+  g_assert_cmpint(utime(f->mark, &(struct utimbuf){.actime = 1000, .modtime = 1000}), ==, 0);
+  run_start(f->run, WORDS("--", "true"));
+  run_await_runner(f->run);
+  f->run->sandbox_id = g_strdup(id);
+  g_assert_false(g_file_test(folder, G_FILE_TEST_EXISTS));
+  kill(f->run->pid, SIGINT);
+  run_wait(f->run);
+}
+
 int main(int argc, char **argv)
 {
   const char *missing = qv_test_dockerd_missing();
@@ -207,5 +275,7 @@ int main(int argc, char **argv)
   }
   g_test_add("/embedded-engine/killed", Fixture, NULL, set_up, test_killed, tear_down);
   g_test_add("/embedded-engine/clean", Fixture, NULL, set_up, test_clean, tear_down);
+  g_test_add("/embedded-engine/interrupt", Fixture, NULL, set_up, test_interrupt, tear_down);
+  g_test_add("/embedded-engine/interrupt-start", Fixture, NULL, set_up, test_interrupt_start, tear_down); /* the last one */
   return g_test_run();
 }
