@@ -11,6 +11,9 @@
 #include "client/session.h"
 #include "protocol/images_lock.h"
 
+/* A runner reads its keys and images again, in either way that it may be installed: a record does not tell which. */
+#define QV_DOCTOR_RELOAD "systemctl reload quavon-sandbox-runner (Compose: docker kill -s HUP quavon-sandbox-runner-1)"
+
 typedef enum { QV_DOCTOR_OK, QV_DOCTOR_WARN, QV_DOCTOR_FAIL } QvVerdict;
 
 typedef struct {

@@ -251,6 +251,19 @@ gboolean qv_doctor_is_secret_name(const char *name)
   return FALSE;
 }
 
+/* In a pid namespace below ours: its line has a number for each. */
+static gboolean is_in_container(const char *pid)
+{
+  g_autofree char *path = g_build_filename("/proc", pid, "status", NULL);
+  gsize n;
+  g_autofree char *text = qv_fd_read_file(path, PROC_BYTES_MAX, &n, NULL);
+  const char *line = text != NULL ? strstr(text, "\nNSpid:") : NULL;
+  if (line == NULL)
+    return FALSE;
+  g_autofree char *numbers = g_strndup(line + strlen("\nNSpid:\t"), strcspn(line + strlen("\nNSpid:\t"), "\n"));
+  return strchr(numbers, '\t') != NULL;
+}
+
 /* Names only; values stay where they are. TRUE: looked at. */
 static gboolean check_runner_environment(GPtrArray *findings, const char *pid, gboolean *fine)
 {
@@ -265,7 +278,10 @@ static gboolean check_runner_environment(GPtrArray *findings, const char *pid, g
       continue;
     *fine = FALSE;
     qv_finding_add(findings, "host-environment", QV_DOCTOR_FAIL, NULL, "%s is in the environment of the runner with pid %s", name, pid);
-    qv_finding_remedy(findings, "systemctl edit quavon-sandbox-runner: UnsetEnvironment=%s; then restart it", name);
+    if (is_in_container(pid))
+      qv_finding_remedy(findings, "take %s out of compose.override.yaml or .env beside compose.yaml, then there: docker compose up -d", name);
+    else
+      qv_finding_remedy(findings, "systemctl edit quavon-sandbox-runner: UnsetEnvironment=%s; then restart it", name);
   }
   explicit_bzero(text, n);
   return TRUE;

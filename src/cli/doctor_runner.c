@@ -105,7 +105,7 @@ static void check_images(GPtrArray *findings, const QvHealth *h, const QvDoctorW
                      image->name, there, image->digest);
     else
       qv_finding_add(findings, "QD956", QV_DOCTOR_FAIL, h->runner_id, "image %s of the lock file here is not there", image->name);
-    qv_finding_remedy(findings, "on the runner: quavon images build %s%s%s && systemctl reload quavon-sandbox-runner", image->name,
+    qv_finding_remedy(findings, "on the runner: quavon images build %s%s%s && " QV_DOCTOR_RELOAD, image->name,
                       g_str_has_prefix(h->backend, "docker-") ? " && quavon images load " : "",
                       g_str_has_prefix(h->backend, "docker-") ? image->name : "");
     fault = TRUE;
@@ -158,7 +158,7 @@ static void check_record(GPtrArray *findings, const QvRunnerSeen *seen)
     qv_finding_add(findings, "QD958", QV_DOCTOR_OK, seen->runner_id, "signed with the current key");
   } else {
     qv_finding_add(findings, "QD958", QV_DOCTOR_WARN, seen->runner_id, "signed with another of our keys than the current one");
-    qv_finding_remedy(findings, "quavon keys rotate switch, or: systemctl reload quavon-sandbox-runner");
+    qv_finding_remedy(findings, "quavon keys rotate switch, or: " QV_DOCTOR_RELOAD);
   }
 }
 

@@ -19,7 +19,7 @@ QuavonClient *qv_doctor_open(GPtrArray *findings, const QvConfig *config)
   }
   qv_finding_add(findings, "QD950", QV_DOCTOR_FAIL, NULL, "%s", quavon_error_message(error));
   if (quavon_error_code(error) == QUAVON_ERROR_UNAVAILABLE)
-    qv_finding_remedy(findings, "systemctl status valkey-server; VALKEY_URL names user, password and address");
+    qv_finding_remedy(findings, "systemctl status valkey-server (Compose: docker logs quavon-valkey-1); VALKEY_URL names user, password and address");
   else if (config->signing_key_file != NULL && config->valkey_url != NULL)
     qv_finding_remedy(findings, "quavon keygen makes a key; chmod 600 %s", config->signing_key_file);
   quavon_error_free(error);

@@ -139,7 +139,7 @@ static int finish(const QvConfig *config, gboolean now)
     return QV_CLI_FAILED;
   }
   fprintf(stderr, "quavon: the old key is gone here. Do the same with the files of every other worker and runner, then reload the "
-                  "runners: systemctl reload quavon-sandbox-runner\n");
+                  "runners: systemctl reload quavon-sandbox-runner (or SIGHUP)\n");
   return QV_CLI_OK;
 }
 

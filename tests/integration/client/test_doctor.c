@@ -138,6 +138,16 @@ static void expect(Fixture *f, const char *code, const char *verdict, const char
   json_decref(root);
 }
 
+/* Its remedy has REMEDY. */
+static void expect_remedy(Fixture *f, const char *code, const char *part, const char *remedy)
+{
+  json_t *root = doctor(f, WORDS("doctor", "--json"));
+  const json_t *one = find(root, code, "fail", part);
+  g_assert_nonnull(one);
+  run_says(g_strdup(json_string_value(json_object_get(one, "remedy"))), remedy);
+  json_decref(root);
+}
+
 /* Until the runner's record says what it should. */
 static json_t *await(Fixture *f, const char *code, const char *verdict, const char *part)
 {
@@ -218,6 +228,8 @@ static void test_healthy(Fixture *f, gconstpointer data)
   run_setenv(f->run, "QUAVON_SANDBOX_IMAGES_FILE", altered);
   alter_lock(f->lock, altered, "\"sha256:");
   expect(f, "QD956", "fail", "in the lock file here");
+  expect_remedy(f, "QD956", "in the lock file here", "systemctl reload quavon-sandbox-runner");
+  expect_remedy(f, "QD956", "in the lock file here", "Compose: docker kill -s HUP quavon-sandbox-runner-1");
   alter_lock(f->lock, altered, "\"name\": \"");
   expect(f, "QD956", "fail", "is not there");
   run_setenv(f->run, "QUAVON_SANDBOX_IMAGES_FILE", f->lock);
@@ -523,7 +535,20 @@ static void test_host(Fixture *f, gconstpointer data)
   g_autoptr(GError) error = NULL;
   g_spawn_async("/", argv, env, G_SPAWN_DO_NOT_REAP_CHILD, die_with_us, NULL, &pid, &error);
   g_assert_no_error(error);
-  expect(f, "host-environment", "fail", "SOME_API_KEY is in the environment of the runner with pid ");
+#define FOUND "SOME_API_KEY is in the environment of the runner with pid "
+  expect_remedy(f, "host-environment", FOUND, "systemctl edit quavon-sandbox-runner: UnsetEnvironment=SOME_API_KEY");
+  kill(pid, SIGKILL);
+  waitpid(pid, NULL, 0);
+  /* The same in a container. */
+  char *contained[] = { (char *)"unshare", (char *)"--pid", (char *)"--fork", (char *)"--kill-child", copy, (char *)"1000", NULL };
+#define CONTAINED "SOME_OTHER_API_KEY is in the environment of the runner with pid "
+  env[0] = (char *)"SOME_OTHER_API_KEY=x";
+  g_spawn_async("/", contained, env, G_SPAWN_DO_NOT_REAP_CHILD | G_SPAWN_SEARCH_PATH, die_with_us, NULL, &pid, &error);
+  g_assert_no_error(error);
+  json_t *root = await(f, "host-environment", "fail", CONTAINED);
+  run_says(g_strdup(json_string_value(json_object_get(find(root, "host-environment", "fail", CONTAINED), "remedy"))),
+           "docker compose up -d");
+  json_decref(root);
   kill(pid, SIGKILL);
   waitpid(pid, NULL, 0);
 }
