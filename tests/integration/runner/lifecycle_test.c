@@ -319,6 +319,24 @@ static void test_images(World *world)
   world_expect_clean(world);
 }
 
+/* What runs the sandbox closes its output and ends a while later: it has not started all the same. */
+static void test_late_end(World *world)
+{
+  static const char text[] = "#!/bin/sh\n\"$REAL_RUNSC\" \"$@\"\nstatus=$?\n"
+                             "case \" $* \" in *' run '*) test $status = 0 || { exec >&-; sleep 1; } ;; esac\nexit $status\n";
+  g_autofree char *file = add_broken_image(world, "this is no file system"), *real = g_find_program_in_path("runsc");
+  g_autofree char *program = g_build_filename(world->dir, "late", NULL);
+  g_autofree char *runsc = g_strconcat("QUAVON_SANDBOX_RUNSC=", program, NULL);
+  g_auto(GStrv) parts = g_strsplit(text, "$REAL_RUNSC", 2);
+  g_autofree char *script = g_strjoinv(real, parts);
+  g_assert_true(qv_fd_write_file(program, script, strlen(script), 0755, NULL));
+  world_start(world, (const char *const[]){runsc, NULL});
+  g_autoptr(QvJob) job = broken_job(world);
+  world_expect(world, job, "sandbox_failed");
+  world_expect_clean(world);
+  g_unlink(file);
+}
+
 /* Valkey is away and stays away: the third signal does not wait for it. */
 static void test_abandon(World *world)
 {
@@ -476,6 +494,7 @@ int main(int argc, char **argv)
   world_test_add("/runner/lifecycle/processes-die", QV_TEST_VALKEY_PLAIN, test_processes_die);
   if (ON(ON_RUNSC)) { /* what depends on no backend */
     world_test_add("/runner/lifecycle/starter-dies", QV_TEST_VALKEY_PLAIN, test_starter_dies);
+    world_test_add("/runner/lifecycle/late-end", QV_TEST_VALKEY_PLAIN, test_late_end);
     world_test_add("/runner/lifecycle/shutdown", QV_TEST_VALKEY_PLAIN, test_shutdown);
     world_test_add("/runner/lifecycle/second-term", QV_TEST_VALKEY_PLAIN, test_second_term);
     world_test_add("/runner/lifecycle/early-reload", QV_TEST_VALKEY_PLAIN, test_early_reload);
