@@ -9,8 +9,10 @@
 
 enum {
   QV_ENTRY_CUT_MS = 30000,       /* the runner itself ends a sandbox that it cannot take off its network, sooner */
-  QV_ENTRY_CUT_SILENT_MS = 1000, /* where a network is gone, gVisor has no other answer than none */
+  QV_ENTRY_CUT_SILENT_MS = 600,  /* where a network is gone, gVisor has no other answer than none */
+  QV_ENTRY_CUT_SILENT_N = 2,     /* in a row, each asked for anew: one packet may be lost */
 };
 
-/* Waits until nobody can be reached at TO any more, MS at most. False: somebody still can. */
+/* Waits until nobody can be reached at TO any more, MS at most. False: somebody still can. Of a network the canary's port is asked as
+ * well (base/canary.h): a proxy that is busy is silent like one that is out of reach, the kernel before it is not. */
 bool qv_entry_cut_await(const struct sockaddr *to, socklen_t to_n, int ms);

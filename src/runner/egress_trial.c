@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/canary.h"
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/random.h"

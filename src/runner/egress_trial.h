@@ -5,10 +5,6 @@
 
 #include "runner/setup.h"
 
-/* The rules of quavon-egress-network refuse a sandbox this port of the gateway and drop all others: that they refuse it is
- * the proof that they are loaded. */
-enum { QV_EGRESS_CANARY_PORT = 2 };
-
 /* Blocks; runs the default main context. PROXY: "IPv4:port". A backend whose sandboxes have no network: nothing to do.
  * QV_ERROR_POLICY: what can be reached and must not, or there is no PROXY; with what mends it. *AWAY (may be NULL) is TRUE where the
  * trial was held to its end, and the proxy alone was missing; an engine that is lost is not that. */
