@@ -15,7 +15,8 @@
 
 enum { LOOK_MS = 20 };
 
-/* Says this error that the way is gone? A port that nobody listens at is reached all the same; a unix socket is not. */
+/* Says this error that the way is gone? A port that nobody listens at is reached all the same; a unix socket is not. What this end lacks,
+ * a port, a descriptor, says nothing of the other. */
 static bool says_gone(int error, int family)
 {
   switch (error) {
@@ -26,7 +27,6 @@ static bool says_gone(int error, int family)
   case ENETDOWN:
   case EHOSTUNREACH:
   case EHOSTDOWN:
-  case EADDRNOTAVAIL:
   case ETIMEDOUT:
     return true;
   default:

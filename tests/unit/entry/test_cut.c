@@ -152,6 +152,32 @@ static void test_silent(void)
   }
 }
 
+/* This end has no port left: that says nothing of the other. */
+static void test_no_port(void)
+{
+  QV_AUTOFD int range = no_network == NULL ? open("/proc/sys/net/ipv4/ip_local_port_range", O_WRONLY | O_CLOEXEC) : -1;
+  if (range < 0) {
+    g_test_skip(no_network != NULL ? no_network : "the range of ports cannot be set");
+    return;
+  }
+  int fds[2], taken[2];
+  struct sockaddr_in at = tcp_at(0, &fds[0], 128), canary = tcp_at(QV_EGRESS_CANARY_PORT, &fds[1], 128);
+  static const char one[] = "30000 30000", all[] = "32768 60999";
+  g_assert_true(qv_io_write_full(range, one, strlen(one)));
+  taken[0] = queue_one(&at, fds[0]);
+  taken[1] = queue_one(&canary, fds[1]);
+  QV_AUTOFD int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  g_assert_cmpint(connect(fd, (struct sockaddr *)&at, sizeof at), ==, -1);
+  g_assert_cmpint(errno, ==, EADDRNOTAVAIL);
+  g_assert_false(qv_entry_cut_await((struct sockaddr *)&at, sizeof at, SOON_MS));
+  g_assert_cmpint(lseek(range, 0, SEEK_SET), ==, 0);
+  g_assert_true(qv_io_write_full(range, all, strlen(all)));
+  for (gsize i = 0; i < G_N_ELEMENTS(fds); i++) {
+    close(taken[i]);
+    close(fds[i]);
+  }
+}
+
 /* No descriptor is left for the look: that says nothing. */
 static void test_no_descriptor(void)
 {
@@ -179,6 +205,7 @@ int main(int argc, char **argv)
   g_test_add_func("/entry/cut/unix", test_unix);
   g_test_add_func("/entry/cut/tcp", test_tcp);
   g_test_add_func("/entry/cut/silent", test_silent);
+  g_test_add_func("/entry/cut/no-port", test_no_port);
   g_test_add_func("/entry/cut/no-descriptor", test_no_descriptor);
   return g_test_run();
 }
