@@ -141,6 +141,11 @@ void qv_tunnel_connect_next(QvTunnel *tunnel)
   qv_tunnel_close_upstream(tunnel);
   tunnel->state = QV_TUNNEL_CONNECT;
   while (opening->ip_at < opening->ips.n) {
+    /* A name with many addresses that refuse late has no more time than others. */
+    if (qv_clock_mono_ms() >= opening->connect_until_ms) {
+      qv_tunnel_cut(tunnel, QV_REASON_CONNECT_TIMEOUT);
+      return;
+    }
     QvIp ip = qv_ip_unwrap(&opening->ips.ips[opening->ip_at++]);
     int fd = dial(&ip, opening->request.port, &done);
     if (fd < 0)
