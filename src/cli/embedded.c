@@ -131,6 +131,8 @@ static gboolean sweep_sandboxes(const char *folder, GError **error)
     g_clear_error(error);
     if (!run_sweep(&wait, program, environment, &said, &status, error))
       return FALSE;
+    if (WIFSIGNALED(status) && is_given_up(&wait))
+      break;
     unused = g_spawn_check_wait_status(status, NULL) && strstr(said, "; 0 are in use; ") != NULL;
     if (!needed || (unused && strstr(said, "; 0 may come") != NULL))
       return TRUE;
