@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "base/exit.h"
 #include "base/fd.h"
+#include "base/io.h"
 #include "cli/keeper.h"
 #include "cli/keeper_files.h"
 #include "cli/programs.h"
@@ -76,7 +77,6 @@ static gboolean run_sweep(const Wait *wait, const char *program, char **environm
 {
   const char *argv[] = { program, "--sweep", NULL };
   GPid pid;
-  gsize n;
   QV_AUTOFD int out = memfd_create("sweep", MFD_CLOEXEC);
   QV_AUTOFD int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (out < 0 || null_fd < 0)
@@ -89,9 +89,13 @@ static gboolean run_sweep(const Wait *wait, const char *program, char **environm
       kill(pid, SIGKILL);
     g_usleep(POLL_MS * 1000);
   }
-  lseek(out, 0, SEEK_SET);
-  *said = qv_fd_read_all(out, "the sweep", SWEEP_BYTES_MAX, &n, error);
-  return *said != NULL;
+  /* What counts is said last, and an engine in trouble makes it say much before. */
+  off_t all_n = lseek(out, 0, SEEK_END);
+  lseek(out, MAX(all_n - SWEEP_BYTES_MAX, 0), SEEK_SET);
+  *said = g_malloc(SWEEP_BYTES_MAX + 1);
+  ssize_t n = qv_io_read_full(out, *said, SWEEP_BYTES_MAX);
+  (*said)[MAX(n, 0)] = '\0';
+  return n >= 0 || qv_error_set_errno(error, errno, "sweep of %s", wait->folder);
 }
 
 /* "removed N sandboxes; N are in use; N may come": in use by a job process that has not yet seen that its supervisor ended;
