@@ -19,7 +19,7 @@ enum {
 };
 
 typedef struct {
-  guint n; /* 0: no such name, or no answer; above QV_RESOLVER_IPS_MAX: more than can be checked, and none is here */
+  guint n; /* 0: no such name, or no answer; above QV_RESOLVER_IPS_MAX: more than can be checked, and none is to be used */
   QvIp ips[QV_RESOLVER_IPS_MAX];
 } QvIps;
 

@@ -13,6 +13,7 @@ enum {
   QV_ENTRY_CUT_SILENT_N = 2,     /* in a row, each asked for anew: one packet may be lost */
 };
 
-/* Waits until nobody can be reached at TO any more, MS at most. False: somebody still can. Of a network the canary's port is asked as
+/* Waits until nobody can be reached at TO any more, MS at most and a look. False: somebody still can. In gVisor connect() to a unix
+ * socket may block all the same: then the runner's wall clock is the bound. Of a network the canary's port is asked as
  * well (base/canary.h): a proxy that is busy is silent like one that is out of reach, the kernel before it is not. */
 bool qv_entry_cut_await(const struct sockaddr *to, socklen_t to_n, int ms);

@@ -2,7 +2,7 @@
 /* How many warm sandboxes of which kind there should be: pure functions of what was asked for lately and of
  * what there is room for.
  *
- * An image's floor has one kind. Each job of the image votes for its own, and the kind with the floor loses it once it has fewer
+ * An image's floor has one kind. Each job of the image without egress votes for its own, and the kind with the floor loses it once it has fewer
  * votes than the others: one odd job changes nothing, nor do two kinds in turn, for which each sandbox would be started in vain.
  * Each kind gets its floor first, kind by kind in the order given; then, one at a time in turn, as many
  * as jobs of it have run at once lately, while the ceiling and the memory allow. */
