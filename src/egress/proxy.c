@@ -168,7 +168,8 @@ static gboolean on_accept_again(gpointer user)
   return G_SOURCE_REMOVE;
 }
 
-/* Room for one more connection without a token: first goes who was answered, then who says the least. Who waits for Valkey stays. */
+/* Room for one more connection without a token: first goes who was answered, then who has been without a whole head the
+ * longest. Who waits for Valkey stays. FALSE: all do. */
 static gboolean make_room(QvProxy *proxy)
 {
   static const QvWait order[] = {QV_WAIT_LINGER, QV_WAIT_HEAD};

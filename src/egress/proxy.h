@@ -11,7 +11,8 @@
 typedef struct {
   guint tunnels;           /* in all, opening ones included */
   guint tunnels_per_token;
-  guint opening;           /* connections that hold no token, refused ones that linger among them: the oldest goes when there are more */
+  guint opening;           /* connections that hold no token, refused ones that linger among them. For one more goes one that was answered, or
+                            * else the oldest without a whole head; where all wait for Valkey the new one is closed */
   gint64 token_bytes;      /* both ways */
   gint64 head_ms;          /* for the head, and for the ClientHello */
   gint64 connect_ms;
