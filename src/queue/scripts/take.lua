@@ -7,8 +7,8 @@
 -- first one whose tenant had none lately, else the first of the tenant that had one longest
 -- ago. Jobs that are passed over stay where they are; where all that wait are, and pass is not '', it
 -- is added as a marker: another worker may take them.
-local LOOK_MAX, LOOK_PAGE, DECODE_MAX = 2000, 200, 4194304
-local passed_over = false
+local LOOK_MAX, LOOK_PAGE, DECODE_MAX, CUT_SHORT_MS = 2000, 200, 4194304, 50
+local passed_over, cut_short = false, false
 
 local function promote(now)
   local due = call('ZRANGEBYSCORE', P .. 'delayed', 0, (now + 1) * 4096 - 1, 'LIMIT', 0, 1000)
@@ -53,7 +53,7 @@ local function tenant_of(id, look)
   local bytes = call('HSTRLEN', key, 'data')
   if bytes == 0 or bytes > look.data_max then
     return ''
-  elseif bytes > look.decode_left then
+  elseif bytes > look.decode_left and look.decode_left < DECODE_MAX then
     return nil
   end
   look.decode_left = look.decode_left - bytes
@@ -72,6 +72,7 @@ local function consider(id, list, look)
   local tenant = tenant_of(id, look)
   local rank = tenant and (look.rank[tenant] or 0)
   passed_over = passed_over or rank == -1
+  cut_short = cut_short or tenant == nil
   if rank and rank >= 0 and (not look.best_rank or rank < look.best_rank) then
     look.best_rank, look.best, look.list = rank, id, list
   end
@@ -209,6 +210,9 @@ local function take(token, lock_ms, now, worker, data_max, again, order, pass)
     end
     if passed_over and pass ~= '' then
       call('ZADD', P .. 'marker', 0, pass)
+    end
+    if cut_short then
+      return { 0, CUT_SHORT_MS, -1 } -- what was read is kept: the next look gets further
     end
   end
   local first = call('ZRANGE', P .. 'delayed', 0, 0, 'WITHSCORES')

@@ -246,6 +246,23 @@ static void test_end_looks(Fixture *f, gconstpointer unused)
   g_assert_cmpuint(least, ==, 1);
 }
 
+/* More unread data of a tenant that may have no more than one look reads: it looks on, and does not wait for a marker. */
+static void test_much_data(Fixture *f, gconstpointer unused)
+{
+  static const char *fill = "local data = '{\"job\":{\"tenantId\":\"a\"},\"x\":\"' .. string.rep('x', 1048000) .. '\"}' "
+                            "for i = 1, 10 do redis.call('HSET', KEYS[1] .. 'a' .. i, 'name', 'check', 'data', data, 'timestamp', '1') "
+                            "redis.call('LPUSH', KEYS[1] .. 'wait', 'a' .. i) end";
+  g_free(qv_test_valkey_cli(f->valkey, "EVAL", fill, "1", P, NULL));
+  add(f, "b1", "b");
+  order(f, "a", "a");
+  qv_worker_resume(f->t->worker);
+  QvFetchedJob *job = test_worker_next(f->t);
+  g_autofree char *stats = qv_test_valkey_cli(f->valkey, "INFO", "commandstats", NULL);
+  g_assert_cmpstr(job->id, ==, "b1");
+  g_assert_null(strstr(stats, "cmdstat_bzpopmin"));
+  assert_cli(f, "10", "LLEN", P "wait", NULL);
+}
+
 static void add_test(const char *name, void (*test)(Fixture *, gconstpointer))
 {
   fixture_test_add("/queue/fair", name, FIXTURE_WORKER, test);
@@ -262,5 +279,6 @@ int main(int argc, char **argv)
   add_test("keys", test_keys);
   add_test("refused-frees-others", test_refused_frees_others);
   add_test("end-looks", test_end_looks);
+  add_test("much-data", test_much_data);
   return g_test_run();
 }
