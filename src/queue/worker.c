@@ -243,6 +243,20 @@ static void on_rest(gpointer user)
     qv_worker_pump(w);
 }
 
+static void fetched(QvWorker *w, const QvReply *reply, const GError *error)
+{
+  w->loop = LOOP_READY;
+  if (!error) {
+    g_autofree char *token = g_steal_pointer(&w->fetch_token);
+    g_clear_pointer(&w->wake.pass, g_free);
+    qv_worker_took(w, reply, token, w->fetch_sent_us, w->fetch_order_n);
+  } else if (g_error_matches(error, QV_ERROR, QV_ERROR_GONE)) {
+    send_fetch(w);
+  } else {
+    rest(w, qv_reply_error_is_transient(error) ? REST_TRANSIENT_MS : REST_ERROR_MS);
+  }
+}
+
 static void on_fetched(const QvReply *reply, const GError *error, gpointer user)
 {
   QvWorker *w = user;
@@ -252,24 +266,12 @@ static void on_fetched(const QvReply *reply, const GError *error, gpointer user)
   }
   g_autoptr(GError) odd = !error && !qv_worker_is_take(reply) ? qv_reply_odd("the fetch of a job") : NULL;
   error = odd ? odd : error;
-  w->loop = LOOP_READY;
-  if (!error) {
-    g_autofree char *token = g_steal_pointer(&w->fetch_token);
-    w->fetch_again = FALSE;
-    g_clear_pointer(&w->wake.pass, g_free);
-    qv_worker_say(w, NULL);
-    if (!w->freed)
-      qv_worker_took(w, reply, token, w->fetch_sent_us, w->fetch_order_n);
-  } else {
-    /* GONE: the script may have run. Every other answer says that it did not end well; that it did nothing at all is not
-     * certain (a command denied in its middle), and asking again finds out. */
-    w->fetch_again = TRUE;
-    qv_worker_say(w, error);
-    if (g_error_matches(error, QV_ERROR, QV_ERROR_GONE) && !w->freed)
-      send_fetch(w);
-    else if (!w->freed)
-      rest(w, qv_reply_error_is_transient(error) ? REST_TRANSIENT_MS : REST_ERROR_MS);
-  }
+  /* GONE: the script may have run. Every other answer says that it did not end well; that it did nothing at all is not
+   * certain (a command denied in its middle), and asking again finds out. */
+  w->fetch_again = error != NULL;
+  qv_worker_say(w, error); /* still LOOP_FETCHING: whatever that calls sends no second fetch */
+  if (!w->freed)
+    fetched(w, reply, error);
   if (!w->freed)
     qv_worker_pump(w);
   if (!w->freed && w->draining)
@@ -305,9 +307,8 @@ static void on_unblocked(const QvReply *reply, const GError *error, gpointer use
   if (w->loop == LOOP_BLOCKED) {
     w->loop = LOOP_READY;
     if (error && !qv_wake_is_no_answer(error)) {
+      rest(w, qv_reply_error_is_transient(error) ? REST_TRANSIENT_MS : REST_ERROR_MS);
       qv_worker_say(w, error);
-      if (!w->freed)
-        rest(w, qv_reply_error_is_transient(error) ? REST_TRANSIENT_MS : REST_ERROR_MS);
     }
   }
   if (!w->freed)
@@ -441,9 +442,10 @@ void qv_worker_free(QvWorker *w)
   g_autoptr(GList) jobs = g_hash_table_get_values(w->jobs);
   for (GList *l = jobs; l; l = l->next) {
     Job *job = l->data;
+    QvFinishFunc func = g_steal_pointer(&job->func);
     w->held += job->holds;
-    if (job->state == JOB_ENDING && job->func)
-      job->func(QV_FINISH_LOST, error, job->user);
+    if (job->state == JOB_ENDING && func)
+      func(QV_FINISH_LOST, error, job->user);
   }
   qv_worker_unref(w);
 }

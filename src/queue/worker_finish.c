@@ -16,9 +16,10 @@ static void send_end(gpointer user);
 static void finished(Job *job, QvFinish finish, const GError *error)
 {
   QvWorker *w = job->worker;
+  QvFinishFunc func = g_steal_pointer(&job->func); /* it may free the worker, which calls what is left */
   w->held += job->holds;
-  if (job->func)
-    job->func(finish, error, job->user);
+  if (func)
+    func(finish, error, job->user);
   qv_worker_forget(w, job);
 }
 

@@ -48,6 +48,8 @@ static void on_state(QvWorker *worker, const GError *why, gpointer user)
   if (why && !t->first_trouble)
     t->first_trouble = g_strdup(why->message);
   g_test_message("worker state: %s", t->trouble ? t->trouble : "fine");
+  if (t->state_hook)
+    t->state_hook(t);
 }
 
 TestWorker *test_worker_new(QvAddress *address, guint concurrency, gint64 lock_ms, gint64 stalled_ms)

@@ -25,6 +25,7 @@ typedef struct {
   char *trouble;      /* the last error, NULL: none or over */
   char *first_trouble;
   gboolean drained;
+  void (*state_hook)(gpointer t); /* when it is told its state; NULL: nothing */
 } TestWorker;
 
 TestWorker *test_worker_new(QvAddress *address, guint concurrency, gint64 lock_ms, gint64 stalled_ms);

@@ -463,6 +463,77 @@ static void test_held_slots(Fixture *f, gconstpointer unused)
   QV_TEST_WAIT(t->fetched_n == 5);
 }
 
+static void rights(Fixture *f, const char *rule)
+{
+  g_free(qv_test_valkey_cli(f->valkey, "ACL", "SETUSER", "sandbox", rule, NULL));
+}
+
+static void free_worker(gpointer user)
+{
+  TestWorker *t = user;
+  g_clear_pointer(&t->worker, qv_worker_free);
+}
+
+typedef struct {
+  TestWorker *t;
+  guint ends_n;
+} Freeing;
+
+static void on_end_free(QvFinish finish, const GError *error, gpointer user)
+{
+  Freeing *freeing = user;
+  freeing->ends_n++;
+  free_worker(freeing->t);
+}
+
+/* What is told of an end, or of the trouble that it meets, may free the worker: the end is told once. */
+static void test_free_inside(Fixture *f, gconstpointer unused)
+{
+  for (int troubled = 0; troubled < 2; troubled++) {
+    g_autoptr(TestWorker) t = test_worker_new(f->sandbox_address, 1, 30000, 30000);
+    Freeing freeing = { t, 0 };
+    fixture_add(f->producer, troubled ? "b" : "a", "{}");
+    qv_worker_resume(t->worker);
+    QvFetchedJob *job = test_worker_next(t);
+    if (troubled) {
+      rights(f, "-evalsha");
+      t->state_hook = free_worker;
+    }
+    qv_worker_complete(t->worker, job, "1", 1, on_end_free, &freeing);
+    QV_TEST_WAIT(freeing.ends_n > 0);
+    qv_test_turn_ms(200);
+    g_assert_cmpuint(freeing.ends_n, ==, 1);
+    g_assert_null(t->worker);
+  }
+}
+
+static void pump(gpointer user)
+{
+  TestWorker *t = user;
+  qv_worker_set_concurrency(t->worker, 1);
+}
+
+/* What is told of trouble may let the worker go on: it rests all the same, and has one fetch on its way. */
+static void test_pump_inside(Fixture *f, gconstpointer unused)
+{
+  static const char *const rules[][2] = { { "-evalsha", "+evalsha" }, { "-bzpopmin", "+bzpopmin" } };
+  for (gsize i = 0; i < G_N_ELEMENTS(rules); i++) {
+    g_autoptr(TestWorker) t = test_worker_new(f->sandbox_address, 1, 30000, 30000);
+    g_autofree char *id = g_strdup_printf("job-%u", (guint)i);
+    t->state_hook = pump;
+    rights(f, rules[i][0]);
+    qv_worker_resume(t->worker);
+    QV_TEST_WAIT(t->states_n > 0);
+    qv_test_turn_ms(500);
+    g_assert_cmpuint(t->states_n, <, 20); /* else hundreds */
+    rights(f, rules[i][1]);
+    fixture_add(f->producer, id, "{}");
+    QvFetchedJob *job = test_worker_next(t);
+    g_assert_cmpint(test_worker_complete(t, job, "1"), ==, QV_FINISH_DONE);
+    g_assert_cmpuint(t->fetched_n, ==, 1);
+  }
+}
+
 static void add(const char *name, void (*test)(Fixture *, gconstpointer))
 {
   fixture_test_add("/queue/worker", name, FIXTURE_PLAIN, test);
@@ -491,5 +562,7 @@ int main(int argc, char **argv)
   add("many", test_many);
   add("held-slot", test_held_slot);
   add("held-slots", test_held_slots);
+  add("free-inside", test_free_inside);
+  add("pump-inside", test_pump_inside);
   return g_test_run();
 }
