@@ -29,6 +29,7 @@
 static void send_fetch(QvWorker *w);
 static void block(QvWorker *w);
 static void rest(QvWorker *w, gint64 ms);
+static void look_in(QvWorker *w, gint64 ms);
 
 void qv_worker_ref(QvWorker *w)
 {
@@ -198,6 +199,10 @@ void qv_worker_took(QvWorker *w, const QvReply *r, const char *token, gint64 sen
     w->next_due_ms = qv_reply_int(qv_reply_at(r, 2), -1);
     if (w->loop != LOOP_FETCHING && order_n == w->order_n)
       w->fetch_order_n = order_n; /* a look as good as the loop's own */
+    if (w->loop == LOOP_BLOCKED && wait_ms > 0)
+      look_in(w, MIN(wait_ms, REST_LIMIT_MAX_MS));
+    else if (w->loop == LOOP_BLOCKED && w->next_due_ms >= 0)
+      look_in(w, CLAMP(w->next_due_ms - qv_worker_now_ms(), BLOCK_MIN_MS, BLOCK_MAX_MS));
     if (w->loop != LOOP_READY)
       return;
     if (w->wake.owed || order_n != w->order_n)
@@ -231,10 +236,16 @@ static void rest(QvWorker *w, gint64 ms)
   qv_timer_arm_ms(w->rest, ms);
 }
 
+/* Beside a read that is older than what is known now. */
+static void look_in(QvWorker *w, gint64 ms)
+{
+  qv_timer_arm_before_us(w->rest, g_get_monotonic_time() + ms * 1000);
+}
+
 static void on_rest(gpointer user)
 {
   QvWorker *w = user;
-  if (w->loop != LOOP_RESTING)
+  if (w->loop != LOOP_RESTING && w->loop != LOOP_BLOCKED)
     return;
   w->loop = LOOP_READY;
   if (w->fetch_token)
@@ -330,8 +341,11 @@ static void block(QvWorker *w)
   }
   g_autofree char *seconds = g_strdup_printf("%" G_GINT64_FORMAT ".%03d", ms / 1000, (int)(ms % 1000));
   w->loop = LOOP_BLOCKED;
-  if (w->blocked_id != 0)
+  if (w->blocked_id != 0) {
+    if (ms < BLOCK_MAX_MS)
+      look_in(w, ms);
     return;
+  }
   w->blocked_us = g_get_monotonic_time();
   /* The deadline is for a connection that cannot be made: fetching must go on as long as commands work. */
   w->blocked_id = qv_conn_sendl(w->blocking, QV_SEND_ONCE, ms + QV_SILENCE_DEAD_MS, on_unblocked, w, "BZPOPMIN",
