@@ -9,10 +9,20 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/error.h"
 
 static const gsize first_read_bytes = 4096;
+
+void qv_fd_open_standard(void)
+{
+  int fd;
+  do
+    fd = open("/dev/null", O_RDWR);
+  while (fd >= 0 && fd <= STDERR_FILENO);
+  qv_io_close_cleanup(&fd);
+}
 
 char *qv_fd_read_all(int fd, const char *name, gsize cap, gsize *n, GError **error)
 {

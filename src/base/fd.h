@@ -21,6 +21,9 @@ gboolean qv_fd_write_all(int fd, const char *name, const void *bytes, gsize n, G
 /* Writes PATH as one: a temporary file beside it, fsync, rename. */
 gboolean qv_fd_write_file(const char *path, const void *bytes, gsize n, mode_t mode, GError **error);
 
+/* 0, 1 and 2 are open from now on, as /dev/null where they were not: no other descriptor becomes one that somebody writes lines to. */
+void qv_fd_open_standard(void);
+
 /* pair[0] reads, pair[1] writes. */
 gboolean qv_fd_pipe(int pair[2], GError **error);
 /* A connected pair of unix stream sockets. */

@@ -8,6 +8,7 @@
 #include "base/config.h"
 #include "base/error.h"
 #include "base/exit.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "runner/check.h"
 #include "runner/job.h"
@@ -63,6 +64,7 @@ static int run_role(QvRole role, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+  qv_fd_open_standard();
   QvRole role = qv_role_of(argc, argv);
   if (role != QV_ROLE_NONE)
     return run_role(role, argc, argv);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -190,6 +191,25 @@ static void test_pass(void)
   close(pair[1]);
 }
 
+/* In a child, which has none of ours and tells with its exit status. */
+static void test_open_standard(void)
+{
+  pid_t pid = fork();
+  if (pid == 0) {
+    close(STDIN_FILENO);
+    close(STDERR_FILENO);
+    int before = dup(STDOUT_FILENO); /* takes the place of stdin */
+    qv_fd_open_standard();
+    int next = open("/dev/null", O_RDONLY);
+    _exit(before == STDIN_FILENO && next > STDERR_FILENO && write(STDERR_FILENO, "x", 1) == 1 &&
+              fcntl(STDERR_FILENO, F_GETFD) == 0
+            ? 0 : 1);
+  }
+  int status;
+  g_assert_cmpint(waitpid(pid, &status, 0), ==, pid);
+  g_assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 int main(int argc, char **argv)
 {
   g_test_init(&argc, &argv, NULL);
@@ -197,6 +217,7 @@ int main(int argc, char **argv)
   g_test_add_func("/fd/read-cap", test_read_cap);
   g_test_add_func("/fd/read-kinds", test_read_kinds);
   g_test_add_func("/fd/write-file", test_write_file);
+  g_test_add_func("/fd/open-standard", test_open_standard);
   g_test_add_func("/fd/pairs", test_pairs);
   g_test_add_func("/fd/pass", test_pass);
   g_test_add_func("/fd/pass-several", test_pass_several);
