@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Owns the supervisor's side of the starter. Each question is answered before the next one is asked, and the answer waited for:
- * a fork takes less than a millisecond, and the wait has an end. */
+ * a fork takes less than a millisecond, and the wait has an end. Nothing else is waited for: only one that is ready is asked, and
+ * one that was killed is reaped by the main loop. */
 #include "runner/starter.h"
 
 #include <errno.h>
@@ -14,10 +15,12 @@
 #include "base/log.h"
 #include "runner/spawn.h"
 
-enum { ANSWER_SECONDS = 5 }; /* then it is given up; on a busy machine it may still be linking */
+enum { REAP_MS = 500 }; /* at the end of the program; then it is init's */
 
 struct QvStarter {
-  gboolean engine;
+  gboolean engine, ready;
+  QvStarterPatience patience;
+  gint64 begun;
   GPid pid;    /* 0: none */
   guint child; /* source */
   int fd;
@@ -39,13 +42,17 @@ static void begin(QvStarter *starter)
   g_autoptr(GError) error = NULL;
   int pair[2];
   starter->jobs = 0;
+  starter->ready = FALSE;
+  starter->begun = g_get_monotonic_time();
   if (!qv_fd_socketpair(pair, &error)) {
     qv_log(QV_LOG_WARNING, "no starter of job processes", "error", error->message, NULL);
     return;
   }
   QV_AUTOFD int near = pair[0];
   QV_AUTOFD int far = pair[1];
-  setsockopt(near, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){.tv_sec = ANSWER_SECONDS}, sizeof(struct timeval));
+  guint ms = starter->patience.answer_ms;
+  struct timeval patience = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
+  setsockopt(near, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   if (!qv_spawn_role(QV_ROLE_STARTER, starter->engine ? "engine" : NULL, &far, 1, &starter->pid, &error)) {
     qv_log(QV_LOG_WARNING, "no starter of job processes", "error", error->message, NULL);
     starter->pid = 0;
@@ -55,22 +62,27 @@ static void begin(QvStarter *starter)
   starter->child = g_child_watch_add(starter->pid, on_child, starter);
 }
 
-static void end(QvStarter *starter)
+static void on_reaped(GPid pid, int status, gpointer data) {}
+
+/* Kills it; the caller sees to it that it is reaped. 0: there was none. */
+static GPid end(QvStarter *starter)
 {
-  if (starter->pid == 0)
-    return;
+  GPid pid = starter->pid;
+  if (pid == 0)
+    return 0;
   g_clear_handle_id(&starter->child, g_source_remove);
   qv_io_close_cleanup(&starter->fd);
   starter->fd = -1;
-  kill(starter->pid, SIGKILL);
-  waitpid(starter->pid, NULL, 0);
+  kill(pid, SIGKILL);
   starter->pid = 0;
+  return pid;
 }
 
-QvStarter *qv_starter_new(gboolean engine)
+QvStarter *qv_starter_new(gboolean engine, QvStarterPatience patience)
 {
   QvStarter *starter = g_new0(QvStarter, 1);
   starter->engine = engine;
+  starter->patience = patience;
   starter->fd = -1;
   begin(starter);
   return starter;
@@ -80,7 +92,9 @@ void qv_starter_free(QvStarter *starter)
 {
   if (starter == NULL)
     return;
-  end(starter);
+  GPid pid = end(starter);
+  for (int ms = 0; pid != 0 && ms < REAP_MS && waitpid(pid, NULL, WNOHANG) == 0; ms++)
+    g_usleep(1000);
   g_free(starter);
 }
 
@@ -99,6 +113,28 @@ static gboolean ask(QvStarter *starter, int channel, int lock, gint32 *answer)
   return FALSE;
 }
 
+/* FALSE where it still may be, in its time. */
+static gboolean is_lost(QvStarter *starter)
+{
+  char word;
+  if (starter->ready)
+    return FALSE;
+  ssize_t n = recv(starter->fd, &word, sizeof word, MSG_DONTWAIT);
+  starter->ready = n == sizeof word;
+  if (starter->ready)
+    return FALSE;
+  gboolean late = g_get_monotonic_time() - starter->begun > (gint64)starter->patience.ready_ms * 1000;
+  if (n < 0 && (errno == EAGAIN || errno == EINTR) && !late)
+    return FALSE;
+  qv_log(QV_LOG_WARNING, "the starter of job processes does not get ready", NULL);
+  return TRUE;
+}
+
+gboolean qv_starter_is_ready(QvStarter *starter)
+{
+  return starter->pid != 0 && !is_lost(starter) && starter->ready;
+}
+
 gboolean qv_starter_job(QvStarter *starter, int channel, int lock, GPid *pid)
 {
   gint32 answer;
@@ -106,7 +142,10 @@ gboolean qv_starter_job(QvStarter *starter, int channel, int lock, GPid *pid)
     begin(starter);
     return FALSE;
   }
-  if (!ask(starter, channel, lock, &answer)) {
+  gboolean lost = is_lost(starter);
+  if (!lost && !starter->ready)
+    return FALSE;
+  if (lost || !ask(starter, channel, lock, &answer)) {
     qv_starter_renew(starter);
     return FALSE;
   }
@@ -120,7 +159,9 @@ void qv_starter_renew(QvStarter *starter)
 {
   if (starter == NULL)
     return;
-  end(starter);
+  GPid pid = end(starter);
+  if (pid != 0 && waitpid(pid, NULL, WNOHANG) == 0)
+    g_child_watch_add(pid, on_reaped, NULL);
   begin(starter);
 }
 

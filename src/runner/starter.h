@@ -8,8 +8,9 @@
  *        └──<── its process id ──────┘
  *
  * What comes out of one starter has one layout in memory. So there is a new one after QV_STARTER_JOBS_MAX jobs, and at once
- * after one whose output was bad or whose process died: nobody tries out a layout that a failed try has shown to be wrong
- * (docs/THREATS.md). Without a starter, or where it fails, job processes are executed as all roles are. */
+ * after one whose output was bad or whose process died: no job that starts later has the layout that a
+ * failed try has shown to be wrong (docs/THREATS.md). Without a starter, until it is ready, or where it fails, job processes are
+ * executed as all roles are. */
 #pragma once
 
 #include <glib.h>
@@ -18,18 +19,28 @@ typedef struct QvStarter QvStarter;
 
 enum { QV_STARTER_JOBS_MAX = 64 };
 
+/* Then another one is made. The answer's is far below the shortest lock of a job: the caller waits for it. */
+typedef struct {
+  guint answer_ms, ready_ms;
+} QvStarterPatience;
+
+#define QV_STARTER_PATIENCE ((QvStarterPatience){.answer_ms = 500, .ready_ms = 30000})
+
 /* Its process is started here and now, and makes itself ready in the meantime. ENGINE: its jobs will speak to a container
  * engine, so that the libraries for that are loaded, too. */
-QvStarter *qv_starter_new(gboolean engine);
+QvStarter *qv_starter_new(gboolean engine, QvStarterPatience patience);
 /* Ends its process. Job processes of it go on. */
 void qv_starter_free(QvStarter *starter);
 
 /* A job process with CHANNEL and LOCK, of which the caller keeps its own copies, as one of spawn.h; the caller reaps it. FALSE: not
- * this way (the reason is logged), and CHANNEL is not to be used for anything else. */
+ * this way (the starter is not ready yet, or the reason is logged), and CHANNEL is not to be used for anything else. */
 gboolean qv_starter_job(QvStarter *starter, int channel, int lock, GPid *pid);
 
-/* What comes next has another layout. */
+/* What comes next has another layout. Waits for nothing: until the new one is ready, job processes are executed. */
 void qv_starter_renew(QvStarter *starter);
+
+/* It has linked, and takes a job now. */
+gboolean qv_starter_is_ready(QvStarter *starter);
 
 /* 0: there is none at the moment. */
 GPid qv_starter_pid(const QvStarter *starter);

@@ -39,11 +39,11 @@ static void set_title(const char *word)
   memcpy(title.text, word, MIN(strlen(word), title.n));
 }
 
-/* FDS become 3, 4, …; nothing else of the parent's stays open. */
+/* FDS become 3, 4, …; nothing else of the parent's stays open. One below would stay open twice, and stderr goes into it. */
 static gboolean place(const int *fds, gsize n)
 {
   for (gsize i = 0; i < n; i++) {
-    if (fcntl(fds[i], F_DUPFD_CLOEXEC, HIGH_FD + (int)i) != HIGH_FD + (int)i)
+    if (fds[i] < QV_SPAWN_FD_FIRST || fcntl(fds[i], F_DUPFD_CLOEXEC, HIGH_FD + (int)i) != HIGH_FD + (int)i)
       return FALSE;
   }
   for (gsize i = 0; i < n; i++) {
@@ -118,6 +118,8 @@ int qv_starter_main(int argc, char **argv)
   if (argc > 3)
     qv_curl_load(NULL); /* a job that misses it says so */
   qv_unpack_warm_up();
+  if (!qv_io_write_full(QV_STARTER_FD, "", 1)) /* ready */
+    return 1;
   for (;;) {
     int channel = qv_fd_receive(QV_STARTER_FD);
     int lock = channel >= 0 ? qv_fd_receive(QV_STARTER_FD) : -1;

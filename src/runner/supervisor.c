@@ -358,7 +358,7 @@ static void warn_insecure(const QvConfig *config)
 static void run(Supervisor *self, const QvTrialImages *trial)
 {
   self->pulse = qv_pulse_new(self->shared.config->state_dir);
-  self->shared.starter = qv_starter_new(!qv_backend_takes_rootfs(self->shared.place.backend));
+  self->shared.starter = qv_starter_new(!qv_backend_takes_rootfs(self->shared.place.backend), QV_STARTER_PATIENCE);
   guint sources[] = {g_unix_signal_add(SIGTERM, on_stop, self), g_unix_signal_add(SIGINT, on_stop, self),
                      g_unix_signal_add(SIGHUP, on_reload, self)};
   warn_insecure(self->shared.config);

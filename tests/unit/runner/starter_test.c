@@ -17,6 +17,10 @@
 
 enum { PATIENCE_S = 300 };
 
+/* LANG is one of the few variables that a role is given. */
+#define STOPS_FIRST "x-stops-first"
+#define CLOSES_STDERR "x-closes-stderr"
+
 typedef struct {
   GPid pid, unpack;
   int channel; /* to it */
@@ -76,6 +80,13 @@ static gboolean has_role(GPid pid, const char *word)
   return strcmp(role, word) == 0;
 }
 
+static const QvStarterPatience long_patience = {.answer_ms = PATIENCE_S * 1000, .ready_ms = PATIENCE_S * 1000};
+
+static QvStarter *starter_new(gboolean engine)
+{
+  return qv_starter_new(engine, long_patience);
+}
+
 static gboolean job_try(QvStarter *starter, Job *job)
 {
   int pair[2];
@@ -92,6 +103,7 @@ static gboolean job_try(QvStarter *starter, Job *job)
 /* Until its unpack process waits as well. */
 static void job_start(QvStarter *starter, Job *job)
 {
+  AWAIT(qv_starter_is_ready(starter));
   g_assert_true(job_try(starter, job));
   AWAIT((job->unpack = child_of(job->pid)) != 0 && has_role(job->unpack, "unpack"));
 }
@@ -102,13 +114,13 @@ static void job_end(Job *job)
   int status;
   close(job->channel);
   g_assert_cmpint(waitpid(job->pid, &status, 0), ==, job->pid);
-  g_assert_true(WIFEXITED(status));
+  g_assert_cmpint(status, ==, 0);
   AWAIT(kill(job->unpack, 0) != 0);
 }
 
 static void test_job(void)
 {
-  QvStarter *starter = qv_starter_new(FALSE);
+  QvStarter *starter = starter_new(FALSE);
   Job one, two;
   job_start(starter, &one);
   job_start(starter, &two);
@@ -162,7 +174,7 @@ static gboolean is_bounded(GPid unpack)
 static void test_holds_nothing(void)
 {
   g_setenv("QUAVON_TEST_SECRET", "hunter2", TRUE);
-  QvStarter *starter = qv_starter_new(TRUE);
+  QvStarter *starter = starter_new(TRUE);
   Job job;
   job_start(starter, &job);
   char *text;
@@ -203,13 +215,13 @@ static char *layout(GPid pid)
 
 static void test_renew(void)
 {
-  QvStarter *starter = qv_starter_new(FALSE);
+  QvStarter *starter = starter_new(FALSE);
   Job before, after;
   job_start(starter, &before);
   GPid pid = qv_starter_pid(starter);
   qv_starter_renew(starter);
   g_assert_cmpint(qv_starter_pid(starter), !=, pid);
-  g_assert_cmpint(kill(pid, 0), !=, 0);
+  AWAIT((g_main_context_iteration(NULL, FALSE), kill(pid, 0) != 0)); /* it is reaped, too */
   job_start(starter, &after);
   g_autofree char *first = layout(before.pid), *second = layout(after.pid);
   if (first != NULL && second != NULL) /* root alone may look */
@@ -221,7 +233,7 @@ static void test_renew(void)
 
 static void test_renews_by_itself(void)
 {
-  QvStarter *starter = qv_starter_new(FALSE);
+  QvStarter *starter = starter_new(FALSE);
   GPid pid = qv_starter_pid(starter);
   for (guint i = 0; i < QV_STARTER_JOBS_MAX; i++) {
     g_assert_cmpint(qv_starter_pid(starter), ==, pid);
@@ -236,7 +248,7 @@ static void test_renews_by_itself(void)
 /* Its jobs go on, the next one is not started this way, and the one after that is. */
 static void test_dies(void)
 {
-  QvStarter *starter = qv_starter_new(FALSE);
+  QvStarter *starter = starter_new(FALSE);
   Job job, next;
   job_start(starter, &job);
   GPid pid = qv_starter_pid(starter);
@@ -257,6 +269,84 @@ static void test_dies(void)
   qv_starter_free(starter);
 }
 
+static gboolean is_stopped(GPid pid)
+{
+  g_autofree char *state = status_of(pid, "State");
+  return *state == 'T';
+}
+
+/* A starter that HOW says what to do first, see main(). */
+static QvStarter *starter_new_odd(const char *how, QvStarterPatience patience)
+{
+  g_autofree char *lang = g_strdup(g_getenv("LANG"));
+  g_setenv("LANG", how, TRUE);
+  QvStarter *starter = qv_starter_new(FALSE, patience);
+  if (lang != NULL)
+    g_setenv("LANG", lang, TRUE);
+  else
+    g_unsetenv("LANG");
+  return starter;
+}
+
+/* One that has not linked yet is not asked, and nobody waits for it. */
+static void test_slow(void)
+{
+  QvStarter *starter = starter_new_odd(STOPS_FIRST, long_patience);
+  GPid pid = qv_starter_pid(starter);
+  Job job;
+  AWAIT(is_stopped(pid));
+  g_assert_false(qv_starter_is_ready(starter));
+  g_assert_false(job_try(starter, &job));
+  g_assert_cmpint(qv_starter_pid(starter), ==, pid);
+  kill(pid, SIGCONT);
+  job_start(starter, &job);
+  g_assert_cmpint(qv_starter_pid(starter), ==, pid);
+  job_end(&job);
+  qv_starter_free(starter);
+}
+
+/* One that takes too long for that is given up. */
+static void test_never_ready(void)
+{
+  QvStarter *starter = starter_new_odd(STOPS_FIRST, (QvStarterPatience){.answer_ms = PATIENCE_S * 1000, .ready_ms = 0});
+  GPid pid = qv_starter_pid(starter);
+  Job job;
+  AWAIT(is_stopped(pid));
+  g_assert_false(job_try(starter, &job));
+  g_assert_cmpint(qv_starter_pid(starter), !=, pid);
+  AWAIT((g_main_context_iteration(NULL, FALSE), kill(pid, 0) != 0));
+  qv_starter_free(starter);
+}
+
+/* So is one that gives no answer. */
+static void test_no_answer(void)
+{
+  QvStarter *starter = qv_starter_new(FALSE, (QvStarterPatience){.answer_ms = 10, .ready_ms = PATIENCE_S * 1000});
+  GPid pid = qv_starter_pid(starter);
+  Job job;
+  AWAIT(qv_starter_is_ready(starter));
+  kill(pid, SIGSTOP);
+  AWAIT(is_stopped(pid));
+  g_assert_false(job_try(starter, &job));
+  g_assert_cmpint(qv_starter_pid(starter), !=, pid);
+  AWAIT((g_main_context_iteration(NULL, FALSE), kill(pid, 0) != 0));
+  qv_starter_free(starter);
+}
+
+/* A channel that would be the stderr of its job process as well. */
+static void test_closed_stderr(void)
+{
+  QvStarter *starter = starter_new_odd(CLOSES_STDERR, long_patience);
+  Job job;
+  int status;
+  AWAIT(qv_starter_is_ready(starter));
+  g_assert_true(job_try(starter, &job));
+  g_assert_cmpint(waitpid(job.pid, &status, 0), ==, job.pid);
+  g_assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+  close(job.channel);
+  qv_starter_free(starter);
+}
+
 /* Who started it is killed: nothing is left. */
 static void test_supervisor_dies(void)
 {
@@ -264,7 +354,7 @@ static void test_supervisor_dies(void)
   g_assert_true(qv_fd_pipe(tell, NULL));
   pid_t supervisor = fork();
   if (supervisor == 0) {
-    QvStarter *starter = qv_starter_new(FALSE);
+    QvStarter *starter = starter_new(FALSE);
     Job job;
     job_start(starter, &job);
     GPid pids[] = {qv_starter_pid(starter), job.pid, job.unpack};
@@ -283,6 +373,11 @@ static void test_supervisor_dies(void)
 int main(int argc, char **argv)
 {
   if (qv_role_of(argc, argv) == QV_ROLE_STARTER) {
+    const char *how = g_getenv("LANG") ?: "";
+    if (strcmp(how, STOPS_FIRST) == 0)
+      raise(SIGSTOP);
+    if (strcmp(how, CLOSES_STDERR) == 0)
+      close(STDERR_FILENO);
     prctl(PR_SET_NAME, "quavon-role");
     return qv_starter_main(argc, argv);
   }
@@ -297,6 +392,10 @@ int main(int argc, char **argv)
   g_test_add_func("/starter/renew", test_renew);
   g_test_add_func("/starter/renews-by-itself", test_renews_by_itself);
   g_test_add_func("/starter/dies", test_dies);
+  g_test_add_func("/starter/slow", test_slow);
+  g_test_add_func("/starter/never-ready", test_never_ready);
+  g_test_add_func("/starter/no-answer", test_no_answer);
+  g_test_add_func("/starter/closed-stderr", test_closed_stderr);
   g_test_add_func("/starter/supervisor-dies", test_supervisor_dies);
   return g_test_run();
 }
