@@ -596,5 +596,5 @@ int qv_job_main(const QvUnpackProcess *unpack)
   explicit_bzero(&job.keys, sizeof job.keys);
   qv_channel_free(job.supervisor);
   g_main_loop_unref(job.loop);
-  return job.status;
+  return qv_job_output_has_crashed() ? QV_JOB_UNPACK_CRASHED : job.status;
 }

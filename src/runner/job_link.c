@@ -338,7 +338,8 @@ static void on_child(GPid pid, int status, gpointer data)
 {
   QvJobLink *link = data;
   link->child = 0;
-  if (!WIFEXITED(status))
+  /* Also where its unpack process crashed and another end came first. */
+  if (status != 0)
     qv_starter_renew(link->starter);
   maybe_exited(link);
 }

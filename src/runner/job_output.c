@@ -30,6 +30,20 @@ struct QvJobOutput {
   gpointer data;
 };
 
+static gboolean crashed;
+
+/* We ourselves end one with those two, and so does the kernel where memory is short. */
+static void note_end(int status)
+{
+  if (WIFSIGNALED(status) && WTERMSIG(status) != SIGTERM && WTERMSIG(status) != SIGKILL)
+    crashed = TRUE;
+}
+
+gboolean qv_job_output_has_crashed(void)
+{
+  return crashed;
+}
+
 static void decide(QvJobOutput *output, QvUnpackVerdict verdict, const char *text)
 {
   if (output->decided)
@@ -117,6 +131,7 @@ static void on_child(GPid pid, int status, gpointer data)
 {
   QvJobOutput *output = data;
   output->child = 0;
+  note_end(status);
   output->end_text = qv_unpack_end_text(status);
   if (WIFSIGNALED(status))
     qv_log(QV_LOG_ERROR, output->end_text, NULL);
@@ -218,8 +233,12 @@ void qv_job_output_free(QvJobOutput *output)
   qv_channel_free(output->channel);
   if (output->child != 0) {
     g_source_remove(output->child);
+    int status;
     kill(output->pid, SIGKILL);
-    waitpid(output->pid, NULL, 0);
+    if (waitpid(output->pid, &status, 0) == output->pid)
+      note_end(status); /* of what ended it, where it was dead already */
+    else
+      crashed = TRUE; /* it was dead, and GLib has reaped it and not told yet: that it was no crash is not known */
   }
   qv_io_close_cleanup(&output->config_fd);
   qv_io_close_cleanup(&output->payload_fd);

@@ -37,6 +37,9 @@ gboolean qv_job_output_begin(QvJobOutput *output, int guest_fd, const QvJob *job
 void qv_job_output_free(QvJobOutput *output);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvJobOutput, qv_job_output_free)
 
+/* An unpack process of this job process ended by a signal of its own making: a try at it may be behind that. Asked when all are freed. */
+gboolean qv_job_output_has_crashed(void);
+
 /* Bytes of the payload, 0: there is none; SHA256: hex of them. After `report`. */
 gint64 qv_job_output_payload(QvJobOutput *output, char sha256[65]);
 /* Reads payload bytes: exactly N at OFFSET. FALSE is QV_ERROR_SYSTEM. */

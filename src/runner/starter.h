@@ -8,7 +8,7 @@
  *        └──<── its process id ──────┘
  *
  * What comes out of one starter has one layout in memory. So there is a new one after QV_STARTER_JOBS_MAX jobs, and at once
- * after one whose output was bad or whose process died: no job that starts later has the layout that a
+ * after one whose output was bad, whose unpack process crashed or whose process died: no job that starts later has the layout that a
  * failed try has shown to be wrong (docs/THREATS.md). Without a starter, until it is ready, or where it fails, job processes are
  * executed as all roles are. */
 #pragma once

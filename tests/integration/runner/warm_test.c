@@ -176,7 +176,7 @@ static void kill_waiting(World *world)
   kill(sandbox, SIGKILL);
 }
 
-/* One that dies while it waits costs no job, nor does its unpack process; the runner goes on. */
+/* One that dies while it waits costs no job, nor does its unpack process; the runner goes on, behind a crash with another starter. */
 static void test_dies_waiting(World *world)
 {
   begin(world, one_kind, 1);
@@ -185,8 +185,10 @@ static void test_dies_waiting(World *world)
   await_count(world, "a warm sandbox is lost", 1);
   await_count(world, "a warm sandbox waits", 2);
   AWAIT((job = world_child(world->runner, "job")) != 0 && job != first && (unpack = world_child(job, "unpack")) != 0);
-  kill(unpack, SIGKILL);
+  GPid starter = world_child(world->runner, "starter"), next;
+  kill(unpack, SIGUSR1);
   await_count(world, "a warm sandbox is lost", 2);
+  AWAIT((next = world_child(world->runner, "starter")) != 0 && next != starter);
   await_count(world, "a warm sandbox waits", 3);
   run_one(world, 0, TRUE);
   await_count(world, "a warm sandbox waits", 4);

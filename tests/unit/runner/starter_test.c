@@ -13,6 +13,7 @@
 #include "runner/job.h"
 #include "runner/spawn.h"
 #include "runner/starter.h"
+#include "runner/unpack.h"
 #include "support/valgrind.h"
 
 enum { PATIENCE_S = 300 };
@@ -269,10 +270,15 @@ static void test_dies(void)
   qv_starter_free(starter);
 }
 
-static gboolean is_stopped(GPid pid)
+static gboolean is_in_state(GPid pid, char letter)
 {
   g_autofree char *state = status_of(pid, "State");
-  return *state == 'T';
+  return *state == letter;
+}
+
+static gboolean is_stopped(GPid pid)
+{
+  return is_in_state(pid, 'T');
 }
 
 /* A starter that HOW says what to do first, see main(). */
@@ -347,6 +353,39 @@ static void test_closed_stderr(void)
   qv_starter_free(starter);
 }
 
+/* A crash is told, whether or not the job process heard of it before its own end; a kill is none. */
+static void test_unpack_crashes(void)
+{
+  static const struct {
+    int signal;
+    gboolean first; /* before the job process can hear of it */
+    int status;
+  } rows[] = {{SIGUSR1, FALSE, QV_JOB_UNPACK_CRASHED}, {SIGUSR1, TRUE, QV_JOB_UNPACK_CRASHED}, {SIGKILL, FALSE, 0}};
+  QvStarter *starter = starter_new(FALSE);
+  for (gsize i = 0; i < G_N_ELEMENTS(rows); i++) {
+    Job job;
+    int status;
+    job_start(starter, &job);
+    if (rows[i].first) {
+      kill(job.pid, SIGSTOP);
+      AWAIT(is_stopped(job.pid));
+      close(job.channel);
+    }
+    kill(job.unpack, rows[i].signal);
+    if (rows[i].first) {
+      AWAIT(is_in_state(job.unpack, 'Z'));
+      kill(job.pid, SIGCONT);
+    } else {
+      AWAIT(kill(job.unpack, 0) != 0);
+      close(job.channel);
+    }
+    g_assert_cmpint(waitpid(job.pid, &status, 0), ==, job.pid);
+    g_assert_true(WIFEXITED(status));
+    g_assert_cmpint(WEXITSTATUS(status), ==, rows[i].status);
+  }
+  qv_starter_free(starter);
+}
+
 /* Who started it is killed: nothing is left. */
 static void test_supervisor_dies(void)
 {
@@ -381,6 +420,8 @@ int main(int argc, char **argv)
     prctl(PR_SET_NAME, "quavon-role");
     return qv_starter_main(argc, argv);
   }
+  if (qv_role_of(argc, argv) == QV_ROLE_UNPACK) /* one that takes the place of another */
+    return qv_unpack_main(FALSE);
   signal(SIGPIPE, SIG_IGN);
   g_test_init(&argc, &argv, NULL);
   if (qv_test_under_valgrind()) { /* /proc/self/exe is valgrind's */
@@ -396,6 +437,7 @@ int main(int argc, char **argv)
   g_test_add_func("/starter/never-ready", test_never_ready);
   g_test_add_func("/starter/no-answer", test_no_answer);
   g_test_add_func("/starter/closed-stderr", test_closed_stderr);
+  g_test_add_func("/starter/unpack-crashes", test_unpack_crashes);
   g_test_add_func("/starter/supervisor-dies", test_supervisor_dies);
   return g_test_run();
 }
