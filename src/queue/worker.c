@@ -259,11 +259,13 @@ static void fetched(QvWorker *w, const QvReply *reply, const GError *error)
   w->loop = LOOP_READY;
   if (!error) {
     g_autofree char *token = g_steal_pointer(&w->fetch_token);
-    g_clear_pointer(&w->wake.pass, g_free);
+    if (qv_reply_int(qv_reply_at(reply, 0), 0) == 1 || qv_reply_int(qv_reply_at(reply, 1), -1) <= 0)
+      g_clear_pointer(&w->wake.pass, g_free); /* else it goes with the look after the wait */
     qv_worker_took(w, reply, token, w->fetch_sent_us, w->fetch_order_n);
   } else if (g_error_matches(error, QV_ERROR, QV_ERROR_GONE)) {
     send_fetch(w);
   } else {
+    qv_wake_refused(w);
     rest(w, qv_reply_error_is_transient(error) ? REST_TRANSIENT_MS : REST_ERROR_MS);
   }
 }

@@ -116,5 +116,7 @@ void qv_wake_note(QvWorker *worker, const QvReply *reply, const GError *error);
 gboolean qv_wake_is_no_answer(const GError *error);
 /* A look is about to be sent: plans what it passes on. */
 void qv_wake_look(QvWorker *worker);
+/* The look has been refused: what it popped is to be given back, once. */
+void qv_wake_refused(QvWorker *worker);
 /* No look follows: what was popped, if anything, is there again for others. */
 void qv_wake_give_back(QvWorker *worker);

@@ -76,6 +76,12 @@ void qv_wake_look(QvWorker *w)
   w->wake.owed = FALSE;
 }
 
+void qv_wake_refused(QvWorker *w)
+{
+  w->wake.owed = w->wake.owed || (w->wake.pass && *w->wake.pass);
+  g_clear_pointer(&w->wake.pass, g_free);
+}
+
 void qv_wake_give_back(QvWorker *w)
 {
   if (!w->wake.owed)

@@ -182,6 +182,35 @@ static void test_passed_over(Fixture *f, gconstpointer unused)
   g_assert_cmpuint(f->t->fetched_n + second->fetched_n, ==, 0);
 }
 
+/* The rate limit is met before the look that passes over: the wake-up is passed on behind the wait. */
+static void test_passed_over_late(Fixture *f, gconstpointer unused)
+{
+  Other other = {f->sandbox_conn, FALSE};
+  order(f->t, "a", "a");
+  qv_worker_resume(f->t->worker);
+  wait_reads(f, 1);
+  read_marker(&other);
+  wait_reads(f, 2);
+  g_free(qv_test_valkey_cli(f->valkey, "HSET", P "meta", "max", "1", "duration", "1000", NULL));
+  g_free(qv_test_valkey_cli(f->valkey, "SET", P "limiter", "1", "PX", "1000", NULL));
+  add(f, "a1", "a");
+  QV_TEST_WAIT(other.popped);
+  g_assert_cmpuint(f->t->fetched_n, ==, 0);
+}
+
+/* A look that is refused gives back what it popped, once. */
+static void test_refused(Fixture *f, gconstpointer unused)
+{
+  qv_worker_resume(f->t->worker);
+  wait_reads(f, 1);
+  g_free(qv_test_valkey_cli(f->valkey, "ACL", "SETUSER", "sandbox", "-evalsha", NULL));
+  add(f, "a1", "");
+  QV_TEST_WAIT(f->t->trouble != NULL);
+  fixture_wait_cli(f->valkey, "1", "EXISTS", P "marker", NULL);
+  g_free(qv_test_valkey_cli(f->valkey, "ACL", "SETUSER", "sandbox", "+evalsha", NULL));
+  QV_TEST_WAIT(f->t->fetched_n == 1);
+}
+
 static gint64 late_ms(Fixture *f, const char *id)
 {
   g_autoptr(TestWorker) t = test_worker_new(f->sandbox_address, 1, 30000, 30000);
@@ -228,5 +257,7 @@ int main(int argc, char **argv)
   add_test("limit", test_limit);
   add_test("passed-over", test_passed_over);
   add_test("delayed-beside", test_delayed_beside);
+  add_test("passed-over-late", test_passed_over_late);
+  add_test("refused", test_refused);
   return g_test_run();
 }
