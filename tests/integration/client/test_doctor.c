@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `quavon doctor`: each code produced by what it is about. A real Valkey and, where the runner itself is meant, a real
  * runner, in gVisor or on a private engine. The rows of the table in doctor_runner.c are gone through once more with records that
- * are signed with the pool's key: record-codes. cli/codes holds that no code is missing here.
+ * are signed with the pool's key: record-codes, and another host is meant there alone. cli/codes holds that no code is missing here.
  *
  *   code              what fails or warns                                      test
  *   QD950             Valkey away; an admin's URL; a key that others may read  worker-side
@@ -11,21 +11,17 @@
  *   QD953             a runner of docker-runc-insecure                         insecure
  *   QD954             the engine's runtime is registered with another platform insecure
  *                     under a runner that lives
- *   QD955             the same host, in each edition; an unknown one, and      healthy, record-codes,
- *                     another one: a runner that sees another boot's id      other-host
+ *   QD955             the same host, in each edition; an unknown one           healthy, record-codes
  *   QD956             an altered digest, a missing image, a lock not readable  healthy, worker-side
  *   QD957             none yet; one that passed by a clock that was wrong      stale
  *   QD958             another key; an earlier one                              healthy, keys
  *   host-secrets, host-docker, host-disk, host-runsc, host-kvm, host-environment   host
  *   host-kernel, host-cgroup   are the machine's: ok here                      healthy
  *   valkey-*          the server so configured; its clock shifted              worker-side, clock */
-#include <fcntl.h>
 #include <glib/gstdio.h>
 #include <jansson.h>
-#include <sched.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -594,27 +590,6 @@ static void test_clock(void)
   tear_down(&f, NULL);
 }
 
-/* What a host is known by is its boot's id: the runner sees another one, or none, and the doctor its own. */
-static void test_other_host(Fixture *f, gconstpointer data)
-{
-  static const char boot_id[] = "/proc/sys/kernel/random/boot_id";
-  g_autofree char *other = tree_path(f->run->dir, "boot_id");
-  tree_write(f->run->dir, "boot_id", "11111111-2222-4333-8444-555555555555\n", 0644);
-  for (guint i = 0; i < 2; i++) {
-    int here = open("/proc/thread-self/ns/mnt", O_RDONLY | O_CLOEXEC);
-    g_assert_cmpint(here, >=, 0);
-    g_assert_cmpint(unshare(CLONE_NEWNS), ==, 0);
-    g_assert_cmpint(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), ==, 0);
-    g_assert_cmpint(mount(i == 0 ? other : "/dev/null", boot_id, NULL, MS_BIND, NULL), ==, 0);
-    start_runner(f, NULL, TRUE);
-    g_assert_cmpint(setns(here, CLONE_NEWNS), ==, 0);
-    close(here);
-    json_t *root = await(f, "QD955", i == 0 ? "ok" : "warn", i == 0 ? "on another host than this one" : "cannot be known");
-    json_decref(root);
-    run_stop_runner(f->run, &f->runner);
-  }
-}
-
 int main(int argc, char **argv)
 {
   g_test_init(&argc, &argv, NULL);
@@ -629,7 +604,6 @@ int main(int argc, char **argv)
   ADD("keys", test_keys);
   ADD("worker-side", test_worker_side);
   ADD("text", test_text);
-  ADD("other-host", test_other_host);
   g_test_add_func("/doctor/clock", test_clock);
   return g_test_run();
 }
