@@ -164,6 +164,17 @@ def run_load(*words):
     return float(subprocess.run([LOAD, *map(str, words)], check=True, capture_output=True, text=True).stdout)
 
 
+def run_stream(proxy, tunnels):
+    """Bytes a second, and the CPU seconds of the proxy (none: 0) while they moved: not those of opening the tunnels."""
+    port, auth = (proxy.port, proxy.auth) if proxy else (0, "")
+    load = subprocess.Popen([LOAD, "stream", str(port), HOST, auth, str(tunnels), str(STREAM_SECONDS)], stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, text=True)
+    assert load.stdout.readline() == "open\n"
+    before = proxy.cpu() if proxy else 0
+    rate = float(load.communicate("\n")[0])
+    return rate, proxy.cpu() - before if proxy else 0
+
+
 def idle_kib(proxy):
     before = resident_kib(proxy.process.pid)
     load = subprocess.Popen([LOAD, "idle", str(proxy.port), HOST, proxy.auth, str(IDLE)], stdin=subprocess.PIPE,
@@ -189,13 +200,12 @@ def measure(proxies, rounds):
             figures["connects_per_cpu_second"].setdefault(proxy.name, []).append(CONNECTS / (proxy.cpu() - before))
         for tunnels in (1, 64):
             series = figures[f"bytes_per_second_{tunnels}"]
-            series["direct"].append(run_load("stream", 0, HOST, "", tunnels, STREAM_SECONDS))
+            series["direct"].append(run_stream(None, tunnels)[0])
             for proxy in proxies:
-                before = proxy.cpu()
-                rate = run_load("stream", proxy.port, HOST, proxy.auth, tunnels, STREAM_SECONDS)
+                rate, spent = run_stream(proxy, tunnels)
                 series.setdefault(proxy.name, []).append(rate)
                 figures[f"bytes_per_cpu_second_{tunnels}"].setdefault(proxy.name, []).append(
-                    rate * STREAM_SECONDS / max(proxy.cpu() - before, 1 / TICK))
+                    rate * STREAM_SECONDS / max(spent, 1 / TICK))
     return figures
 
 

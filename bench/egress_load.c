@@ -5,7 +5,8 @@
  *
  *   egress_load serve ADDRESS
  *   egress_load connects PROXY-PORT HOST AUTH TOTAL AT-ONCE     prints seconds
- *   egress_load stream   PROXY-PORT HOST AUTH TUNNELS SECONDS   prints bytes a second; PROXY-PORT 0: no proxy
+ *   egress_load stream   PROXY-PORT HOST AUTH TUNNELS SECONDS   prints "open", waits for a byte, prints bytes a second;
+ *                                                               PROXY-PORT 0: no proxy
  *   egress_load idle     PROXY-PORT HOST AUTH TUNNELS           prints "open", then waits for the end of its input */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -234,16 +235,19 @@ static void connects(const char *address, int total, int at_once)
   printf("%.6f\n", now_s() - from);
 }
 
+/* Opens them one after another. What the far side sends to one that is open stays unread until the last one is: so nothing
+ * moves while the others are opened. */
 static int open_all(Client *clients, int tunnels, const char *address, int far_port)
 {
-  int epoll = epoll_create1(0);
+  int all = epoll_create1(0);
   for (int i = 0; i < tunnels; i++) {
-    client_start(&clients[i], epoll, address, far_port);
-    while (!clients[i].open || (far_port == ECHO_PORT && clients[i].got < hello_n)) {
+    Client *client = &clients[i];
+    int alone = epoll_create1(0);
+    client_start(client, alone, address, far_port);
+    while (!client->open || (far_port == ECHO_PORT && client->got < hello_n)) {
       struct epoll_event event;
-      if (epoll_wait(epoll, &event, 1, 30000) <= 0)
+      if (epoll_wait(alone, &event, 1, 30000) <= 0)
         fail("nothing moves");
-      Client *client = event.data.ptr;
       if (!client->open) {
         client_answer(client);
         continue;
@@ -253,8 +257,16 @@ static int open_all(Client *clients, int tunnels, const char *address, int far_p
       if (got == 0)
         fail("a tunnel ended early");
     }
+    close(alone);
+    watch(all, client->fd, EPOLLIN, client);
   }
-  return epoll;
+  return all;
+}
+
+static void say_open(void)
+{
+  printf("open\n");
+  fflush(stdout);
 }
 
 static void stream(const char *address, int tunnels, double seconds)
@@ -262,6 +274,9 @@ static void stream(const char *address, int tunnels, double seconds)
   Client *clients = calloc((size_t)tunnels, sizeof *clients);
   int epoll = open_all(clients, tunnels, address, STREAM_PORT);
   uint64_t bytes = 0;
+  say_open();
+  if (read(STDIN_FILENO, buffer, 1) != 1)
+    fail("nobody says go");
   double from = now_s(), until = from + seconds;
   while (now_s() < until) {
     struct epoll_event events[64];
@@ -282,8 +297,7 @@ static void idle(const char *address, int tunnels)
 {
   Client *clients = calloc((size_t)tunnels, sizeof *clients);
   open_all(clients, tunnels, address, ECHO_PORT);
-  printf("open\n");
-  fflush(stdout);
+  say_open();
   while (read(STDIN_FILENO, buffer, sizeof buffer) > 0)
     ;
 }
