@@ -40,8 +40,10 @@ group(
 )
 group(
     "Queue",
-    queue_cpu_ratio=("jobs/CPU-s", "higher", "ratio", ">= 8", "no-op jobs a CPU second of the worker, concurrency 1", "bullmq's Worker"),
+    queue_cpu_ratio=("jobs/CPU-s", "higher", "ratio", ">= 8", "no-op jobs a CPU second of the worker, concurrency 1, the server on another core",
+                     "bullmq's Worker"),
     queue_cpu_ratio_16=("jobs/CPU-s", "higher", "ratio", ">= 8", "the same, concurrency 16", "bullmq's Worker"),
+    queue_cpu_ratio_core=("jobs/CPU-s", "higher", None, None, "the same, concurrency 1, worker and server on one core", "bullmq's Worker"),
     scale=("worst/best", "lower", "ours", "<= 1.2", "CPU a job at 10, 100, 1,000 queued", "bullmq's Worker"),
     scale_10=("CPU us/job", "lower", None, None, "10 queued", "bullmq's Worker"),
     scale_100=("CPU us/job", "lower", None, None, "100 queued", "bullmq's Worker"),

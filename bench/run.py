@@ -17,7 +17,7 @@ MEASURES = {
     "jcs": (blobs.jcs, "jcs_ratio"),
     "unseal": (blobs.unseal, "unseal_ratio unseal_ratio_both unseal_ratio_tags"),
     "open_pipe": (blobs.open_pipe, "open_pipe_ratio"),
-    "queue": (queues.queue, "queue_cpu_ratio queue_cpu_ratio_16"),
+    "queue": (queues.queue, "queue_cpu_ratio queue_cpu_ratio_16 queue_cpu_ratio_core"),
     "scale": (queues.scale, "scale scale_10 scale_100 scale_1000 scale_rate_10 scale_rate_100 scale_rate_1000"),
     "scale_runners": (queues.scale_runners, "scale_runners scale_runners_1 scale_runners_2 scale_runners_4 scale_runners_rate_1 "
                       "scale_runners_rate_2 scale_runners_rate_4 scale_wait_p99_ms"),
