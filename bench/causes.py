@@ -44,6 +44,6 @@ loaded where an engine is spoken to, never on runsc."""),
     ("snapshot_growth_mib", """
 the names of all files are held to be sorted, before the first is read."""),
     ("egress_stream_direct egress_stream_direct_64", """
-on two cores that client, registry and proxy share, no relay reaches it beside a direct connection whose two ends have a core
-each; beside one whose ends share a core it does: docs/EGRESS.md, "Limits of throughput and memory"."""),
+on two cores client, registry and proxy share what a direct connection's two ends have for themselves; other work on them takes from
+the proxy's share first: docs/EGRESS.md, "Limits of throughput and memory"."""),
 )

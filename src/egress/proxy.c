@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "egress/relay.h"
 #include "egress/tunnel.h"
 
 enum { BACKLOG = 1024, ACCEPTS_A_TURN = 64, ACCEPT_REST_MS = 100, LOG_LINES_A_SECOND = 20, DEFER_ACCEPT_S = 1 };
@@ -269,6 +270,7 @@ static int open_listener(const Address *address, socklen_t n)
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes); /* those that are accepted have it too */
     setsockopt(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &defer_s, sizeof defer_s);
+    qv_side_bound(fd); /* sandboxes are on this host, or beside it */
   }
   /* Who connects needs a token. The runner's job processes have given up what would let root past a mode. */
   if (bind(fd, &address->any, n) != 0 || (local && chmod(address->un.sun_path, 0666) != 0) || listen(fd, BACKLOG) != 0)

@@ -5,12 +5,28 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 static int pipe_fds[2] = {-1, -1};
 static gsize pipe_bytes; /* 0: not made, or of no use */
+
+gboolean qv_side_is_near(int fd, guint32 rtt_us)
+{
+  struct tcp_info info = {0};
+  socklen_t n = sizeof info;
+  return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) == 0 && info.tcpi_rtt > 0 && info.tcpi_rtt <= rtt_us;
+}
+
+void qv_side_bound(int fd)
+{
+  const int half = QV_SIDE_KERNEL_BYTES_MAX / 2; /* the kernel doubles it */
+  setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &half, sizeof half);
+  setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &half, sizeof half);
+}
 
 void qv_way_clear(QvWay *way)
 {

@@ -5,15 +5,20 @@
  *
  * What costs is not the copy but the call: each write wakes the reader behind it, each read the writer. So a way that fills
  * the buffer moves more at once, by splice(2) through one pipe that all tunnels share as well: no more than the writing side
- * says it has room for, beside what may be held. Measured (loopback, CPU time of the proxy a byte, 128 KiB copied = 1): 512 KiB copied 0.7,
- * 1 MiB spliced 0.55, 128 KiB spliced 0.95. Only where the kernel takes less than it said (no memory) is more held, until it is gone. */
+ * says it has room for, beside what may be held. Only where the kernel takes less than it said (no memory) is more held,
+ * until it is gone.
+ *
+ * What lies in the kernel's own buffers counts too: it lets them grow to 32 MiB a socket, out of any cache, and by as much for a
+ * client that stops reading. Between ends that are near each other that brings nothing, so theirs are bounded. */
 #pragma once
 
 #include <glib.h>
 
 enum {
+  QV_SIDE_KERNEL_BYTES_MAX = 512 * 1024, /* each way of a bounded socket, as the kernel counts */
+  QV_SIDE_NEAR_US = 1000,                /* a round trip in which what is bounded so still moves 250 MB/s and more */
   QV_WAY_HELD_BYTES_MAX = 128 * 1024,   /* a way; two ways a tunnel */
-  QV_WAY_SHIFT_BYTES_MAX = 1024 * 1024, /* at once; what a pipe of an ordinary user may hold */
+  QV_WAY_SHIFT_BYTES_MAX = 512 * 1024,  /* at once; less than what a pipe of an ordinary user may hold */
   QV_WAY_TURN_BYTES = 512 * 1024,       /* then others have their turn */
 };
 
@@ -23,6 +28,13 @@ typedef struct {
   gboolean readable, writable;
   gboolean hung_up; /* its end, or worse, was told: a short read is not all then */
 } QvSide;
+
+/* Is the other end of a connected TCP socket at most RTT_US away? FALSE too where the kernel does not know (0). */
+gboolean qv_side_is_near(int fd, guint32 rtt_us);
+
+/* Bounds what the kernel holds of a TCP socket, each way; of a listener: of the sockets that it will accept. Less where
+ * the system's own limit (net.core.rmem_max, wmem_max) is less. */
+void qv_side_bound(int fd);
 
 typedef struct {
   char *held;      /* what was read and not yet written */

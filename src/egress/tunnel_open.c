@@ -99,6 +99,8 @@ void qv_tunnel_connected(QvTunnel *tunnel)
     qv_tunnel_cut(tunnel, QV_REASON_OWN_ADDRESS);
     return;
   }
+  if (qv_side_is_near(tunnel->u.fd, QV_SIDE_NEAR_US))
+    qv_side_bound(tunnel->u.fd);
   const char *answer = qv_reason_answer(QV_REASON_NONE, &n);
   if (send(tunnel->c.fd, answer, n, MSG_NOSIGNAL) != (ssize_t)n) {
     qv_tunnel_drop(tunnel); /* the first bytes to this client: there is room, or it is gone */

@@ -161,6 +161,45 @@ static void test_broken(Fixture *f, gconstpointer tcp)
   tear_down(&next, NULL);
 }
 
+/* What a bounded pair takes while nobody reads: the system's own limits leave room for 36 MiB on both sides. */
+static void test_bounded(void)
+{
+  g_autofree char *bytes = g_malloc0(1000000);
+  int pair[2];
+  gsize sent = 0;
+  make_tcp(pair);
+  g_assert_true(qv_side_is_near(pair[0], G_MAXUINT32)); /* how far it is depends on the machine's load */
+  g_assert_false(qv_side_is_near(pair[0], 0));
+  for (guint i = 0; i < 2; i++) {
+    int size = 0;
+    socklen_t n = sizeof size;
+    qv_side_bound(pair[i]);
+    qv_io_set_nonblock(pair[i], true);
+    g_assert_cmpint(getsockopt(pair[i], SOL_SOCKET, SO_RCVBUF, &size, &n), ==, 0);
+    g_assert_cmpint(size, <=, QV_SIDE_KERNEL_BYTES_MAX);
+    g_assert_cmpint(getsockopt(pair[i], SOL_SOCKET, SO_SNDBUF, &size, &n), ==, 0);
+    g_assert_cmpint(size, <=, QV_SIDE_KERNEL_BYTES_MAX);
+  }
+  for (ssize_t n; (n = send(pair[0], bytes, 1000000, MSG_NOSIGNAL)) > 0;)
+    sent += (gsize)n;
+  g_assert_cmpuint(sent, >, 0);
+  g_assert_cmpuint(sent, <, 4 * QV_SIDE_KERNEL_BYTES_MAX);
+  close(pair[0]);
+  close(pair[1]);
+}
+
+/* A socket that is not connected, or is none of TCP's, is not near. */
+static void test_not_near(void)
+{
+  int pair[2];
+  QV_AUTOFD int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  g_assert_cmpint(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), ==, 0);
+  g_assert_false(qv_side_is_near(fd, G_MAXUINT32));
+  g_assert_false(qv_side_is_near(pair[0], G_MAXUINT32));
+  close(pair[0]);
+  close(pair[1]);
+}
+
 static void add(const char *name, void (*func)(Fixture *, gconstpointer))
 {
   g_autofree char *local = g_strconcat("/relay/unix/", name, NULL), *tcp = g_strconcat("/relay/tcp/", name, NULL);
@@ -175,5 +214,7 @@ int main(int argc, char **argv)
   add("carry", test_carry);
   add("blocked", test_blocked);
   add("broken", test_broken);
+  g_test_add_func("/relay/bounded", test_bounded);
+  g_test_add_func("/relay/not-near", test_not_near);
   return g_test_run();
 }
