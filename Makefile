@@ -27,7 +27,7 @@ test: guest deps ## lint, all suites under ASan and UBSan, release, valgrind, le
 guest:
 	@scripts/guest.sh before build/guest.before
 
-bench: all ## measure everything beside its peers, about 5 minutes; writes build/bench.json
+bench: all ## measure everything beside its peers, about 10 minutes; writes build/bench.json
 	@scripts/bench.sh
 
 bench-full: all ## the same with more rounds and larger inputs

@@ -45,7 +45,7 @@ def first_line(*argv):
 def versions():
     peers = json.loads((ROOT / "bench/node/package.json").read_text())["dependencies"]
     commands = {"runsc": "--version", "docker": "--version", "valkey-server": "--version", "node": "--version", "openssl": "version",
-                "tar": "--version", "gzip": "--version", "squid": "--version"}
+                "tar": "--version", "gzip": "--version", "squid": "--version", "tinyproxy": "-v"}
     kernel = ".".join(platform.release().split(".")[:2])  # the rest is a build's
     return {"kernel": kernel, **{name: first_line(name, word) for name, word in commands.items()}, **peers}
 
