@@ -5,13 +5,13 @@
 
 #include <signal.h>
 #include <string.h>
-#include <sys/wait.h>
 
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "queue/stores.h"
 #include "runner/channel.h"
+#include "runner/reap.h"
 #include "runner/spawn.h"
 
 enum {
@@ -447,8 +447,7 @@ void qv_job_link_free(QvJobLink *link)
   qv_channel_free(link->channel);
   if (link->child != 0) {
     g_source_remove(link->child);
-    kill(link->pid, SIGKILL);
-    waitpid(link->pid, NULL, 0);
+    qv_reap_child(link->pid, "job", QV_REAP_MS, NULL);
   }
   g_free(link->prefix);
   g_free(link);

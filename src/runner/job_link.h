@@ -55,7 +55,7 @@ QvJobLink *qv_job_link_new_warm(const QvJobLinkWarmOptions *options, const QvJob
 /* The job for it, once; SETUP's sandbox id, image and limits are those of the order. From now on EVENTS are told DATA. */
 void qv_job_link_assign(QvJobLink *link, const QvSetup *setup, const QvJobKeys *keys, const QvJobLinkEvents *events,
                         gpointer data);
-/* Kills and reaps the process where that is still to be done. */
+/* Kills and reaps the process where that is still to be done; one that does not end for that is left to the main loop. */
 void qv_job_link_free(QvJobLink *link);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvJobLink, qv_job_link_free)
 

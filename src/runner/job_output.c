@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "runner/channel.h"
+#include "runner/reap.h"
 #include "runner/spawn.h"
 
 struct QvJobOutput {
@@ -234,11 +235,10 @@ void qv_job_output_free(QvJobOutput *output)
   if (output->child != 0) {
     g_source_remove(output->child);
     int status;
-    kill(output->pid, SIGKILL);
-    if (waitpid(output->pid, &status, 0) == output->pid)
+    if (qv_reap_child(output->pid, "unpack", QV_REAP_MS, &status))
       note_end(status); /* of what ended it, where it was dead already */
     else
-      crashed = TRUE; /* it was dead, and GLib has reaped it and not told yet: that it was no crash is not known */
+      crashed = TRUE; /* GLib has reaped it and not told yet, or it does not end: that it was no crash is not known */
   }
   qv_io_close_cleanup(&output->config_fd);
   qv_io_close_cleanup(&output->payload_fd);

@@ -33,7 +33,7 @@ gboolean qv_job_output_waits(const QvJobOutput *output);
 /* The stream, once. GUEST_FD stays the caller's, and is unread where this fails. The stream key is in KEY; LIVE: the entry was asked for live logs. */
 gboolean qv_job_output_begin(QvJobOutput *output, int guest_fd, const QvJob *job, gboolean live,
                              const guint8 key[QV_STREAM_KEY_BYTES], GError **error);
-/* Kills the unpack process where it still lives. */
+/* Kills the unpack process where it still lives; one that does not end for that is not waited for. */
 void qv_job_output_free(QvJobOutput *output);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvJobOutput, qv_job_output_free)
 
