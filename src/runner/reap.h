@@ -12,3 +12,5 @@ enum { QV_REAP_MS = 500 };
  * reaped already, or it does not end within PATIENCE_MS; then that is logged, WHAT naming it (NULL: without a word), and the main loop
  * reaps it once it does end. */
 gboolean qv_reap_child(GPid pid, const char *what, guint patience_ms, int *status);
+/* The same without a word, and THEN is called once it is reaped: within this call, or by the main loop. */
+void qv_reap_child_then(GPid pid, guint patience_ms, void (*then)(gpointer data), gpointer data);

@@ -11,8 +11,8 @@
  * UNPACK  3: socket of the job process: the sandbox's stdout, then a frame; 4: frames to it
  * SWEEP   3: where it says what it found of the backend; then one argument: a sweep order
  * SMOKE   3: for its answer; then one argument: its order
- * STARTER 3: socket to the supervisor; an argument where its jobs need an engine. It becomes JOB and UNPACK, see starter.h: its word
- *         is as long as each of theirs */
+ * STARTER 3: socket to the supervisor, 4: where it notes what it forks; an argument where its jobs need an engine. It becomes JOB
+ *         and UNPACK, see starter.h: its word is as long as each of theirs */
 #define QV_ROLES(X) X(JOB, "job") X(UNPACK, "unpack") X(SWEEP, "sweep") X(SMOKE, "smoke") X(STARTER, "starter")
 
 typedef enum {

@@ -7,15 +7,16 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "runner/reap.h"
 #include "runner/spawn.h"
-
-enum { REAP_MS = 500 }; /* at the end of the program; then it is init's */
 
 struct QvStarter {
   gboolean engine, ready;
@@ -24,8 +25,34 @@ struct QvStarter {
   GPid pid;    /* 0: none */
   guint child; /* source */
   int fd;
+  int note;    /* QV_STARTER_NOTE_FD of this process */
   guint jobs;  /* of this process */
 };
+
+static void close_fds(QvStarter *starter)
+{
+  qv_io_close_cleanup(&starter->fd);
+  qv_io_close_cleanup(&starter->note);
+  starter->fd = starter->note = -1;
+}
+
+static gboolean clear_note(int note)
+{
+  const gint32 none = 0;
+  return pwrite(note, &none, sizeof none, 0) == sizeof none;
+}
+
+/* Of a starter that is reaped: what it forked and did not answer. Nothing else knows of that, so that it is no other's to reap. */
+static void end_unanswered(int note)
+{
+  siginfo_t info;
+  gint32 pid = 0;
+  if (pread(note, &pid, sizeof pid, 0) != sizeof pid || pid <= 0 ||
+      waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0)
+    return;
+  qv_log(QV_LOG_INFO, "a job process that the starter did not tell of is ended", NULL);
+  qv_reap_child(pid, NULL, 0, NULL);
+}
 
 static void on_child(GPid pid, int status, gpointer data)
 {
@@ -33,8 +60,14 @@ static void on_child(GPid pid, int status, gpointer data)
   qv_logf(QV_LOG_WARNING, "the starter of job processes is gone (wait status %d): there will be a new one", status);
   starter->child = 0;
   starter->pid = 0;
-  qv_io_close_cleanup(&starter->fd);
-  starter->fd = -1;
+  end_unanswered(starter->note);
+  close_fds(starter);
+}
+
+static gboolean make_note(int *note, GError **error)
+{
+  *note = memfd_create("starter", MFD_CLOEXEC);
+  return (*note >= 0 && clear_note(*note)) || qv_error_set_errno(error, errno, "cannot make a file in memory");
 }
 
 static void begin(QvStarter *starter)
@@ -44,7 +77,8 @@ static void begin(QvStarter *starter)
   starter->jobs = 0;
   starter->ready = FALSE;
   starter->begun = g_get_monotonic_time();
-  if (!qv_fd_socketpair(pair, &error)) {
+  QV_AUTOFD int note = -1;
+  if (!make_note(&note, &error) || !qv_fd_socketpair(pair, &error)) {
     qv_log(QV_LOG_WARNING, "no starter of job processes", "error", error->message, NULL);
     return;
   }
@@ -52,30 +86,32 @@ static void begin(QvStarter *starter)
   QV_AUTOFD int far = pair[1];
   guint ms = starter->patience.answer_ms;
   struct timeval patience = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
+  const int fds[] = {far, note};
   setsockopt(near, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  if (!qv_spawn_role(QV_ROLE_STARTER, starter->engine ? "engine" : NULL, &far, 1, &starter->pid, &error)) {
+  if (!qv_spawn_role(QV_ROLE_STARTER, starter->engine ? "engine" : NULL, fds, G_N_ELEMENTS(fds), &starter->pid, &error)) {
     qv_log(QV_LOG_WARNING, "no starter of job processes", "error", error->message, NULL);
     starter->pid = 0;
     return;
   }
   starter->fd = qv_io_steal(&near);
+  starter->note = qv_io_steal(&note);
   starter->child = g_child_watch_add(starter->pid, on_child, starter);
 }
 
-static void on_reaped(GPid pid, int status, gpointer data) {}
-
-/* Kills it; the caller sees to it that it is reaped. 0: there was none. */
-static GPid end(QvStarter *starter)
+static void on_ended(gpointer data)
 {
-  GPid pid = starter->pid;
-  if (pid == 0)
-    return 0;
+  QV_AUTOFD int note = GPOINTER_TO_INT(data);
+  end_unanswered(note);
+}
+
+static void end(QvStarter *starter, guint patience_ms)
+{
+  if (starter->pid == 0)
+    return;
   g_clear_handle_id(&starter->child, g_source_remove);
-  qv_io_close_cleanup(&starter->fd);
-  starter->fd = -1;
-  kill(pid, SIGKILL);
+  qv_reap_child_then(starter->pid, patience_ms, on_ended, GINT_TO_POINTER(qv_io_steal(&starter->note)));
   starter->pid = 0;
-  return pid;
+  close_fds(starter);
 }
 
 QvStarter *qv_starter_new(gboolean engine, QvStarterPatience patience)
@@ -83,7 +119,7 @@ QvStarter *qv_starter_new(gboolean engine, QvStarterPatience patience)
   QvStarter *starter = g_new0(QvStarter, 1);
   starter->engine = engine;
   starter->patience = patience;
-  starter->fd = -1;
+  starter->fd = starter->note = -1;
   begin(starter);
   return starter;
 }
@@ -92,9 +128,7 @@ void qv_starter_free(QvStarter *starter)
 {
   if (starter == NULL)
     return;
-  GPid pid = end(starter);
-  for (int ms = 0; pid != 0 && ms < REAP_MS && waitpid(pid, NULL, WNOHANG) == 0; ms++)
-    g_usleep(1000);
+  end(starter, QV_REAP_MS);
   g_free(starter);
 }
 
@@ -150,6 +184,7 @@ gboolean qv_starter_job(QvStarter *starter, int channel, int lock, GPid *pid)
     return FALSE;
   }
   *pid = answer;
+  clear_note(starter->note); /* it is the caller's from now on */
   if (++starter->jobs >= QV_STARTER_JOBS_MAX)
     qv_starter_renew(starter);
   return TRUE;
@@ -159,9 +194,7 @@ void qv_starter_renew(QvStarter *starter)
 {
   if (starter == NULL)
     return;
-  GPid pid = end(starter);
-  if (pid != 0 && waitpid(pid, NULL, WNOHANG) == 0)
-    g_child_watch_add(pid, on_reaped, NULL);
+  end(starter, 0);
   begin(starter);
 }
 

@@ -7,6 +7,9 @@
  *   supervisor ──channel, lock──> starter ──clone(CLONE_PARENT)──> job ──fork──> unpack
  *        └──<── its process id ──────┘
  *
+ * A starter that dies between clone and answer leaves a child of the supervisor that nobody knows of. So the kernel itself writes the
+ * child's process id into a page that both share, before the child runs: once such a starter is reaped, the supervisor ends that child.
+ *
  * What comes out of one starter has one layout in memory. So there is a new one after QV_STARTER_JOBS_MAX jobs, and at once
  * after one whose output was bad, whose unpack process crashed or whose process died: no job that starts later has the layout that a
  * failed try has shown to be wrong (docs/THREATS.md). Without a starter, until it is ready, or where it fails, job processes are
@@ -46,6 +49,9 @@ gboolean qv_starter_is_ready(QvStarter *starter);
 GPid qv_starter_pid(const QvStarter *starter);
 
 /* Descriptor of the role, see spawn.h. */
-enum { QV_STARTER_FD = 3 };
+enum {
+  QV_STARTER_FD = 3,
+  QV_STARTER_NOTE_FD = 4, /* a file in memory: the process id, 32 bits, of what was forked last and not answered yet; 0: none */
+};
 /* main() of the role; in a job process that it has become, too: returns the exit status. */
 int qv_starter_main(int argc, char **argv);

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -96,18 +97,31 @@ static int become_job(int channel, int lock)
   return qv_job_main(fork_unpack(&unpack) ? &unpack : NULL); /* without, it starts its own when it can */
 }
 
+/* Where the supervisor looks for a child that it was not told of. Not the child's: whoever could write there would say whom the supervisor
+ * kills. NULL: cannot be. */
+static pid_t *map_note(void)
+{
+  gsize n = sizeof(pid_t);
+  QV_AUTOFD int fd = QV_STARTER_NOTE_FD;
+  void *page = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+  if (page == MAP_FAILED || madvise(page, (gsize)sysconf(_SC_PAGESIZE), MADV_DONTFORK) != 0)
+    return NULL;
+  mlock(page, n); /* the kernel writes, whatever the signals, what is in memory */
+  return page;
+}
+
 /* As fork(2), but the child is the supervisor's. What libc's fork does beside is for programs with threads, save that
  * the thread's own id is kept in memory: the kernel writes it there, where libc has told it. */
-static pid_t clone_for_parent(void)
+static pid_t clone_for_parent(pid_t *note)
 {
   int *id = NULL;
-  unsigned long flags = CLONE_PARENT | SIGCHLD;
+  unsigned long flags = CLONE_PARENT | CLONE_PARENT_SETTID | SIGCHLD;
   if (prctl(PR_GET_TID_ADDRESS, &id) == 0 && id != NULL)
     flags |= CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
 #if defined(__x86_64__)
-  return (pid_t)syscall(SYS_clone, flags, NULL, NULL, id, 0UL);
+  return (pid_t)syscall(SYS_clone, flags, NULL, note, id, 0UL);
 #else
-  return (pid_t)syscall(SYS_clone, flags, NULL, NULL, 0UL, id);
+  return (pid_t)syscall(SYS_clone, flags, NULL, note, 0UL, id);
 #endif
 }
 
@@ -118,14 +132,15 @@ int qv_starter_main(int argc, char **argv)
   if (argc > 3)
     qv_curl_load(NULL); /* a job that misses it says so */
   qv_unpack_warm_up();
-  if (!qv_io_write_full(QV_STARTER_FD, "", 1)) /* ready */
+  pid_t *note = map_note();
+  if (note == NULL || !qv_io_write_full(QV_STARTER_FD, "", 1)) /* ready */
     return 1;
   for (;;) {
     int channel = qv_fd_receive(QV_STARTER_FD);
     int lock = channel >= 0 ? qv_fd_receive(QV_STARTER_FD) : -1;
     if (lock < 0)
       return 0; /* the supervisor is gone, or has done with this one */
-    pid_t pid = clone_for_parent();
+    pid_t pid = clone_for_parent(note);
     if (pid == 0)
       return become_job(channel, lock);
     gint32 answer = pid > 0 ? pid : -errno;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The starter and what comes out of it. This program plays the roles itself: spawn.h executes /proc/self/exe. */
 #include <glib.h>
+#include <seccomp.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@ enum { PATIENCE_S = 300 };
 /* LANG is one of the few variables that a role is given. */
 #define STOPS_FIRST "x-stops-first"
 #define CLOSES_STDERR "x-closes-stderr"
+#define DIES_UNANSWERED "x-dies-unanswered"
 
 typedef struct {
   GPid pid, unpack;
@@ -353,6 +355,42 @@ static void test_closed_stderr(void)
   qv_starter_free(starter);
 }
 
+/* Killed when it wants to answer. */
+static void die_unanswered(void)
+{
+  scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
+  if (filter == NULL ||
+      seccomp_rule_add(filter, SCMP_ACT_KILL_PROCESS, SCMP_SYS(write), 2, SCMP_A0(SCMP_CMP_EQ, QV_STARTER_FD),
+                       SCMP_A2(SCMP_CMP_EQ, sizeof(gint32))) != 0 ||
+      seccomp_load(filter) != 0)
+    _exit(2);
+  seccomp_release(filter);
+}
+
+/* Children of this process but PID, those that wait to be reaped with them. */
+static gboolean has_others(GPid pid)
+{
+  g_autofree char *own = g_strdup_printf("%d ", pid);
+  g_autofree char *name = g_strdup_printf("task/%d/children", getpid());
+  g_autofree char *text = proc_text(getpid(), name, NULL);
+  return text != NULL && strcmp(text, own) != 0;
+}
+
+/* What it forked and did not tell of is ended and reaped. */
+static void test_dies_unanswered(void)
+{
+  QvStarter *starter = starter_new_odd(DIES_UNANSWERED, long_patience);
+  GPid pid = qv_starter_pid(starter);
+  Job job;
+  AWAIT(qv_starter_is_ready(starter));
+  g_assert_false(job_try(starter, &job));
+  g_assert_cmpint(qv_starter_pid(starter), !=, pid);
+  AWAIT((g_main_context_iteration(NULL, FALSE), !has_others(qv_starter_pid(starter))));
+  job_start(starter, &job);
+  job_end(&job);
+  qv_starter_free(starter);
+}
+
 /* A crash is told, whether or not the job process heard of it before its own end; a kill is none. */
 static void test_unpack_crashes(void)
 {
@@ -417,6 +455,8 @@ int main(int argc, char **argv)
       raise(SIGSTOP);
     if (strcmp(how, CLOSES_STDERR) == 0)
       close(STDERR_FILENO);
+    if (strcmp(how, DIES_UNANSWERED) == 0)
+      die_unanswered();
     prctl(PR_SET_NAME, "quavon-role");
     return qv_starter_main(argc, argv);
   }
@@ -437,6 +477,7 @@ int main(int argc, char **argv)
   g_test_add_func("/starter/never-ready", test_never_ready);
   g_test_add_func("/starter/no-answer", test_no_answer);
   g_test_add_func("/starter/closed-stderr", test_closed_stderr);
+  g_test_add_func("/starter/dies-unanswered", test_dies_unanswered);
   g_test_add_func("/starter/unpack-crashes", test_unpack_crashes);
   g_test_add_func("/starter/supervisor-dies", test_supervisor_dies);
   return g_test_run();
