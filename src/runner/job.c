@@ -263,13 +263,13 @@ static void on_verdict(QvUnpackVerdict verdict, const char *text, gpointer data)
     qv_sandbox_end(job->sandbox); /* what goes on behind the end is nobody's */
     return;
   }
+  qv_log(verdict == QV_UNPACK_BAD ? QV_LOG_WARNING : QV_LOG_INFO, "output refused", "jobId", job->setup->job->job_id,
+         "reason", text, NULL);
   /* The stream of one that cannot start ends before the one that starts it says why: that is waited for. */
   if (verdict == QV_UNPACK_CUT && job->drain == 0 && !qv_sandbox_has_started(job->sandbox)) {
     job->drain = g_timeout_add(DRAIN_MS, on_drained, job);
     return;
   }
-  qv_log(verdict == QV_UNPACK_BAD ? QV_LOG_WARNING : QV_LOG_INFO, "output refused", "jobId", job->setup->job->job_id,
-         "reason", text, NULL);
   end_run(job, verdict == QV_UNPACK_BAD ? QV_HOST_BAD_OUTPUT : QV_HOST_CUT);
 }
 

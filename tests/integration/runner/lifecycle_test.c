@@ -333,6 +333,7 @@ static void test_late_end(World *world)
   world_start(world, (const char *const[]){runsc, NULL});
   g_autoptr(QvJob) job = broken_job(world);
   world_expect(world, job, "sandbox_failed");
+  world_await_log(world, "output refused"); /* that its output was cut is told all the same */
   world_expect_clean(world);
   g_unlink(file);
 }
