@@ -2,7 +2,8 @@
 /* Theory of operation. A marker is popped by one worker alone, so whoever pops one owes the others a look. A look that takes
  * a job adds the marker again (take.lua), one that finds nothing shows that nobody has anything to find; but
  *   - a worker that is full, paused or at rest by the time its read is answered (a slot was filled or taken away beside the
- *     read) does not look: it gives the marker back as it was. Who is full or paused begins no read, so each gives back one;
+ *     read) does not look: it gives the marker back as it was, unless one that is due earlier is there by now. Who is full or paused
+ *     begins no read, so each gives back one;
  *   - a worker that may take none of what waits, for its tenants, gives back a marker named by the token of its look
  *     (pass of take.lua). The others that are blocked look one after the other, until somebody takes a job, or the
  *     marker comes to one that has passed it on: then all have looked;
@@ -87,5 +88,5 @@ void qv_wake_give_back(QvWorker *w)
   if (!w->wake.owed)
     return;
   w->wake.owed = FALSE;
-  qv_conn_sendl(w->conn, QV_SEND_AGAIN, GIVE_BACK_MS, NULL, NULL, "ZADD", w->wake.marker, w->wake.score, w->wake.member, NULL);
+  qv_conn_sendl(w->conn, QV_SEND_AGAIN, GIVE_BACK_MS, NULL, NULL, "ZADD", w->wake.marker, "LT", w->wake.score, w->wake.member, NULL);
 }

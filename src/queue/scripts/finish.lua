@@ -34,7 +34,7 @@ local function put_in_line(job, prev)
   local priority, delay = tonumber(f[1]) or 0, tonumber(f[2]) or 0
   if delay > 0 then
     call('ZADD', P .. 'delayed', (now + delay) * 4096, job)
-    call('ZADD', P .. 'marker', now + delay, '1')
+    call('ZADD', P .. 'marker', 'LT', now + delay, '1') -- others may be due earlier
     emit('delayed', 'jobId', job, 'delay', now + delay)
     return
   elseif priority > 0 then

@@ -199,12 +199,18 @@ char *fixture_events(QvTestValkey *v, guint from)
   return qv_test_valkey_cli(v, "EVAL", script, "1", P "events", n, NULL);
 }
 
-guint fixture_scripts_n(QvTestValkey *v)
+guint fixture_calls_n(QvTestValkey *v, const char *command)
 {
   g_autofree char *stats = qv_test_valkey_cli(v, "INFO", "commandstats", NULL);
-  const char *at = strstr(stats, "cmdstat_evalsha:calls=");
+  g_autofree char *name = g_strdup_printf("cmdstat_%s:calls=", command);
+  const char *at = strstr(stats, name);
   g_assert_nonnull(at);
-  return (guint)g_ascii_strtoull(at + strlen("cmdstat_evalsha:calls="), NULL, 10);
+  return (guint)g_ascii_strtoull(at + strlen(name), NULL, 10);
+}
+
+guint fixture_scripts_n(QvTestValkey *v)
+{
+  return fixture_calls_n(v, "evalsha");
 }
 
 void fixture_wait_cli(QvTestValkey *v, const char *expected, const char *command, const char *key, const char *more)

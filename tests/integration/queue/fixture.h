@@ -48,6 +48,8 @@ gboolean fixture_remove(QvProducer *producer, const char *id);
 char *fixture_state(QvProducer *producer, const char *id);
 /* The events of the stream as "event k=v k=v" lines, without their ids, from the n-th on. The caller's. */
 char *fixture_events(QvTestValkey *valkey, guint from);
+/* How often COMMAND, as INFO names it, was called; once at the least. */
+guint fixture_calls_n(QvTestValkey *valkey, const char *command);
 /* How many scripts have run. */
 guint fixture_scripts_n(QvTestValkey *valkey);
 /* Waits until valkey-cli answers that. */

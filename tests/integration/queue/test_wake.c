@@ -94,6 +94,43 @@ static void test_lowered(Fixture *f, gconstpointer unused)
   QV_TEST_WAIT(f->t->fetched_n == 2);
 }
 
+/* A moment to come, as a marker's score. */
+static char *due_in_ms(gint64 ms)
+{
+  return g_strdup_printf("%" G_GINT64_FORMAT, g_get_real_time() / 1000 + ms);
+}
+
+/* What is given back late does not put off what was said meanwhile: the next due time stays the earliest. */
+static void test_given_back_late(Fixture *f, gconstpointer unused)
+{
+  take_one_of_two(f);
+  qv_worker_set_concurrency(f->t->worker, 1);
+  g_autofree char *late = due_in_ms(3600000), *soon = due_in_ms(600000);
+  g_free(qv_test_valkey_cli(f->valkey, "ZADD", P "marker", late, "1", NULL)); /* popped */
+  g_free(qv_test_valkey_cli(f->valkey, "ZADD", P "marker", soon, "1", NULL));
+  guint before = fixture_calls_n(f->valkey, "zadd");
+  wait_reads(f, 0);
+  QV_TEST_WAIT(fixture_calls_n(f->valkey, "zadd") > before);
+  assert_cli(f, soon, "ZSCORE", P "marker", "1");
+}
+
+/* Nor does a job that is added behind another one, for later. */
+static void test_next_one_later(Fixture *f, gconstpointer unused)
+{
+  g_autofree char *soon = due_in_ms(600000);
+  add(f, "a", "");
+  g_free(qv_test_valkey_cli(f->valkey, "HSET", P "dn:same", "name", "check", "data", "{}", "opts", "{\"delay\":3600000}", NULL));
+  g_free(qv_test_valkey_cli(f->valkey, "HSET", P "a", "deid", "same", NULL));
+  g_free(qv_test_valkey_cli(f->valkey, "SET", P "de:same", "a", NULL));
+  qv_worker_resume(f->t->worker);
+  QvFetchedJob *job = test_worker_next(f->t);
+  qv_worker_pause(f->t->worker);
+  g_free(qv_test_valkey_cli(f->valkey, "ZADD", P "marker", soon, "1", NULL));
+  g_assert_cmpint(test_worker_complete(f->t, job, "1"), ==, QV_FINISH_DONE);
+  assert_cli(f, "1", "ZCARD", P "delayed", NULL);
+  assert_cli(f, soon, "ZSCORE", P "marker", "1");
+}
+
 /* A look beside the read, since the order has changed, fills the last slot. */
 static void test_beside(Fixture *f, gconstpointer unused)
 {
@@ -252,6 +289,8 @@ int main(int argc, char **argv)
   g_test_init(&argc, &argv, NULL);
   add_test("held", test_held);
   add_test("lowered", test_lowered);
+  add_test("given-back-late", test_given_back_late);
+  add_test("next-one-later", test_next_one_later);
   add_test("beside", test_beside);
   add_test("paused", test_paused);
   add_test("limit", test_limit);
