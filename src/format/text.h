@@ -20,8 +20,8 @@ char *qv_text_repair_tail(const void *bytes, size_t n, size_t max_bytes, bool cu
 /* The same, but the head is kept. */
 char *qv_text_repair_head(const void *bytes, size_t n, size_t max_bytes, size_t *out_n);
 
-/* Printing: control characters other than LF and TAB, bidirectional controls, line and paragraph separators
- * and invalid bytes become visible escapes (\x1b, \u202e); CR LF and CR become LF; `::` at the start of a
+/* Printing: control characters other than LF and TAB, all that is there to format (bidirectional controls, joiners, tags) or shows
+ * nothing, line and paragraph separators and invalid bytes become visible escapes (\x1b, \u202e, \U000e0041); CR LF and CR become LF; `::` at the start of a
  * line and `##` before `[` or a word and `[` lose their first character to an escape (\x3a, \x23). With COLOURS, the colour and weight
  * sequences of ECMA-48 (CSI … m, without concealed or blinking) pass, and are switched off at the end. */
 typedef void (*QvTextSink)(void *user, const char *text, size_t n);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Repaired text is storable and within its cap; printed text has no control but LF, TAB and colours, and is the same
+/* Repaired text is storable and within its cap; printed text has no control but LF, TAB and colours, nothing hidden, and is the same
  * whole and one byte at a time. */
 #include <string.h>
 
@@ -19,9 +19,21 @@ static void append(void *user, const char *text, size_t n)
   printed->n += n;
 }
 
+/* What hides text in text: not the printer's table, but the best known of it. */
+static void check_visible(const char *text, size_t n)
+{
+  uint32_t c;
+  for (size_t i = 0; i < n;) {
+    i += qv_text_char((const uint8_t *)text + i, n - i, &c);
+    QV_FUZZ_CHECK(!(c >= 0x80 && c < 0xa0) && c != 0xad && c != 0x180e && c != 0xfeff && !(c >= 0x200b && c <= 0x200f) &&
+                  !(c >= 0x2028 && c <= 0x202e) && !(c >= 0x2060 && c <= 0x206f) && !(c >= 0xfff9 && c <= 0xfffb) && c >> 12 != 0xe0);
+  }
+}
+
 static void check_printed(const char *text, size_t n, bool colours)
 {
   QV_FUZZ_CHECK(qv_text_is_utf8(text, n));
+  check_visible(text, n);
   for (size_t i = 0; i < n; i++) {
     uint8_t c = (uint8_t)text[i];
     if (c == 0x1b) {

@@ -122,6 +122,38 @@ static void test_controls(void)
   check("\xe2\x82", TRUE, "\\ufffd\\ufffd");
 }
 
+static gboolean is_printed_as_it_is(gunichar c)
+{
+  char in[8] = "";
+  int n = g_unichar_to_utf8(c, in);
+  char *out = qv_text_printable_line(in, (gsize)n);
+  gboolean same = strcmp(in, out) == 0;
+  g_assert_true(same || *out == '\\');
+  free(out);
+  return same;
+}
+
+/* By GLib's own tables, which may be older than ours, and by the blocks that have such characters. */
+static void test_invisible(void)
+{
+  static const gunichar more[] = {0x34f, 0x115f, 0x180b, 0x180e, 0x200b, 0x2065, 0x3164, 0xffa0, 0xfff0, 0x1343f, 0xe0000, 0xe0041, 0xe0fff},
+                        shown[] = {0xa0, 0xe9, 0x0301, 0x180a, 0x2010, 0x2027, 0x202f, 0x205f, 0x2070, 0xfe0f, 0xfffd, 0x1f600};
+  for (gunichar c = 0x80; c <= 0x10ffff; c++) {
+    GUnicodeType type = g_unichar_type(c);
+    if (type == G_UNICODE_FORMAT || type == G_UNICODE_CONTROL || type == G_UNICODE_LINE_SEPARATOR ||
+        type == G_UNICODE_PARAGRAPH_SEPARATOR)
+      g_assert_false(is_printed_as_it_is(c));
+    else if (type != G_UNICODE_SURROGATE && g_unichar_isgraph(c) && !g_unichar_iszerowidth(c))
+      g_assert_true(is_printed_as_it_is(c) || c == 0x3164 || c == 0xffa0 || c == 0x115f);
+  }
+  for (gsize i = 0; i < G_N_ELEMENTS(more); i++)
+    g_assert_false(is_printed_as_it_is(more[i]));
+  for (gsize i = 0; i < G_N_ELEMENTS(shown); i++)
+    g_assert_true(is_printed_as_it_is(shown[i]));
+  check("a\xc2\xad" "b\xe2\x81\xa0" "c\xf3\xa0\x81\x81" "d\xe2\x80\x8d" "e", TRUE, "a\\u00adb\\u2060c\\U000e0041d\\u200de");
+  check("\xe2\x80\x8b::error::y", TRUE, "\\u200b::error::y"); /* nothing is trimmed off its start any more */
+}
+
 static void test_colours(void)
 {
   check("\x1b[31mred\x1b[0m", TRUE, "\x1b[31mred\x1b[0m\x1b[0m");
@@ -172,6 +204,7 @@ int main(int argc, char **argv)
   g_test_add_func("/text/head", test_head);
   g_test_add_func("/text/characters", test_characters);
   g_test_add_func("/text/controls", test_controls);
+  g_test_add_func("/text/invisible", test_invisible);
   g_test_add_func("/text/colours", test_colours);
   g_test_add_func("/text/ci-commands", test_ci_commands);
   g_test_add_func("/text/line", test_line);
