@@ -16,6 +16,7 @@ void qv_reply_free(QvReply *reply)
     return;
   for (gsize i = 0; i < reply->elements_n; i++)
     qv_reply_free(reply->elements[i]);
+  g_clear_pointer(&reply->bytes, g_bytes_unref);
   g_free(reply);
 }
 
@@ -30,6 +31,13 @@ const QvReply *qv_reply_at(const QvReply *reply, gsize i)
 const char *qv_reply_text(const QvReply *reply)
 {
   return reply && (reply->type == QV_REPLY_STRING || reply->type == QV_REPLY_STATUS) ? reply->text : NULL;
+}
+
+GBytes *qv_reply_bytes(const QvReply *reply)
+{
+  if (!reply || reply->type != QV_REPLY_STRING)
+    return NULL;
+  return reply->bytes ? g_bytes_ref(reply->bytes) : g_bytes_new(reply->text, reply->len);
 }
 
 gint64 qv_reply_int(const QvReply *reply, gint64 fallback)

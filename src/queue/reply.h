@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One answer of the server as a value. resp.c builds it with hiredis's reader;
  * nobody else knows hiredis. Bytes may hold NUL and are always followed by one
- * that is not counted in len. One allocation: text and elements stand behind it. */
+ * that is not counted in len. One allocation: text and elements stand behind it, a long text in `bytes`. */
 #pragma once
 
 #include <glib.h>
@@ -14,6 +14,7 @@ struct QvReply {
   gint64 integer;     /* INTEGER */
   char *text;         /* STRING, STATUS, ERROR */
   gsize len;          /* bytes of text */
+  GBytes *bytes;      /* of a long text, which is its own; else NULL */
   QvReply **elements; /* ARRAY; no NULL among them */
   gsize elements_n;
 };
@@ -25,6 +26,8 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvReply, qv_reply_free)
 const QvReply *qv_reply_at(const QvReply *reply, gsize i);
 /* The text of a STRING or STATUS, else NULL. Borrowed from reply. */
 const char *qv_reply_text(const QvReply *reply);
+/* The text of a STRING as bytes, of a long one without a copy; NULL for anything else. The caller's. */
+GBytes *qv_reply_bytes(const QvReply *reply);
 /* The value of an INTEGER or of a STRING that is a decimal, else fallback. */
 gint64 qv_reply_int(const QvReply *reply, gint64 fallback);
 /* True for an ERROR whose first word is word ("NOSCRIPT"). */

@@ -12,8 +12,13 @@
 
 #include "base/error.h"
 
+/* From here on a text can be kept without a copy, and what was read of the stream is given back when it has been taken: chunks
+ * of blobs, of which several are on their way at once. */
+#define LONG_BYTES 65536
+
 struct QvRespReader {
   redisReader *reader;
+  gsize most_bytes;  /* that the reader has held since it was made */
   gsize built_bytes; /* of the reply in progress, as it is in memory */
   const char *why;   /* a bound was met; NULL: none */
 };
@@ -44,8 +49,10 @@ static void *create_string(const redisReadTask *task, char *text, size_t len)
     ((QvRespReader *)task->privdata)->why = "a line that is too long";
   if (((QvRespReader *)task->privdata)->why || !afford(task, sizeof(QvReply) + len + 1))
     return NULL;
-  QvReply *reply = g_malloc(sizeof(QvReply) + len + 1);
-  *reply = (QvReply){ .text = (char *)(reply + 1), .len = len };
+  gboolean is_long = task->type == REDIS_REPLY_STRING && len >= LONG_BYTES;
+  QvReply *reply = g_malloc(sizeof(QvReply) + (is_long ? 0 : len + 1));
+  char *own = is_long ? g_malloc(len + 1) : (char *)(reply + 1);
+  *reply = (QvReply){ .text = own, .len = len, .bytes = is_long ? g_bytes_new_take(own, len) : NULL };
   reply->type = task->type == REDIS_REPLY_ERROR    ? QV_REPLY_ERROR
                 : task->type == REDIS_REPLY_STATUS ? QV_REPLY_STATUS
                                                    : QV_REPLY_STRING;
@@ -91,12 +98,20 @@ static redisReplyObjectFunctions object_functions = {
   create_string, create_array, create_integer, create_nil, free_object,
 };
 
-QvRespReader *qv_resp_reader_new(void)
+static void renew(QvRespReader *r)
 {
-  QvRespReader *r = g_new0(QvRespReader, 1);
+  if (r->reader)
+    redisReaderFree(r->reader);
   r->reader = redisReaderCreateWithFunctions(&object_functions);
   g_assert(r->reader);
   r->reader->privdata = r;
+  r->most_bytes = 0;
+}
+
+QvRespReader *qv_resp_reader_new(void)
+{
+  QvRespReader *r = g_new0(QvRespReader, 1);
+  renew(r);
   return r;
 }
 
@@ -118,7 +133,16 @@ gboolean qv_resp_reader_feed(QvRespReader *r, const void *bytes, gsize n, GError
     g_set_error(error, QV_ERROR, QV_ERROR_FORMAT, "not the Valkey protocol: %s", r->reader->errstr);
     return FALSE;
   }
+  r->most_bytes = MAX(r->most_bytes, r->reader->len);
   return TRUE;
+}
+
+/* hiredis frees a large buffer when the next bytes come, which may be long after. */
+static void give_back(QvRespReader *r)
+{
+  const redisReader *h = r->reader;
+  if (r->most_bytes >= LONG_BYTES && h->len == h->pos && h->ridx < 0)
+    renew(r);
 }
 
 /* What is there of an item that is not whole yet: its type was taken, its line begins at pos. */
@@ -159,6 +183,7 @@ gboolean qv_resp_reader_next(QvRespReader *r, QvReply **reply, GError **error)
     return (*reply = NULL, check_item(r, error));
   r->built_bytes = 0;
   *reply = object;
+  give_back(r);
   return TRUE;
 }
 

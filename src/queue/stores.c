@@ -41,7 +41,7 @@ static void on_call(const QvReply *reply, const GError *error, gpointer user)
       return;
     }
     if (reply && qv_reply_text(reply) && reply->len > 0)
-      bytes = g_bytes_new(reply->text, reply->len);
+      bytes = qv_reply_bytes(reply);
     call->bytes(bytes, error, call->user);
   }
 }

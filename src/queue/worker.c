@@ -117,13 +117,12 @@ void qv_worker_forget(QvWorker *w, Job *job)
 static Job *job_new(QvWorker *w, const QvReply *r, const char *token)
 {
   Job *job = g_new0(Job, 1);
-  const char *data = qv_reply_text(qv_reply_at(r, 3)), *opts = qv_reply_text(qv_reply_at(r, 5));
+  const char *opts = qv_reply_text(qv_reply_at(r, 5));
   job->worker = w;
   job->token = g_strdup(token);
   job->pub.id = g_strdup(qv_reply_text(qv_reply_at(r, 1)));
   job->pub.name = g_strdup(qv_reply_text(qv_reply_at(r, 2)));
-  if (data)
-    job->pub.data = g_bytes_new(data, qv_reply_at(r, 3)->len);
+  job->pub.data = qv_reply_bytes(qv_reply_at(r, 3));
   job->pub.data_bytes = qv_reply_int(qv_reply_at(r, 4), 0);
   qv_job_options_recall(&w->memo, opts, opts ? qv_reply_at(r, 5)->len : 0, job->pub.id, &job->options);
   job->pub.timestamp_ms = qv_reply_int(qv_reply_at(r, 6), -1);

@@ -184,6 +184,41 @@ static void test_format_reads_back(void)
   }
 }
 
+/* A long text is kept without a copy, beyond its reply and its reader; a short one is copied. What follows it is read on. */
+static void test_bytes(void)
+{
+  static const gsize lens[] = { 0, 3, 65535, 65536, 300000 };
+  for (gsize i = 0; i < G_N_ELEMENTS(lens); i++) {
+    g_autofree char *text = g_malloc(lens[i] + 1), *head = g_strdup_printf("*2\r\n$%zu\r\n", lens[i]);
+    memset(text, 'a' + (int)i, lens[i]);
+    g_autoptr(GString) stream = g_string_new(head);
+    g_string_append_len(stream, text, lens[i]);
+    g_string_append(stream, "\r\n:5\r\n+OK\r\n");
+    QvRespReader *reader = qv_resp_reader_new();
+    for (gsize at = 0; at < stream->len; at += 60000)
+      g_assert_true(qv_resp_reader_feed(reader, stream->str + at, MIN(60000, stream->len - at), NULL));
+    QvReply *reply = NULL, *behind = NULL, *none = NULL;
+    g_assert_true(qv_resp_reader_next(reader, &reply, NULL));
+    g_assert_true(qv_resp_reader_next(reader, &behind, NULL));
+    g_assert_true(qv_resp_reader_next(reader, &none, NULL));
+    g_assert_null(none);
+    g_assert_true(qv_resp_reader_feed(reader, ":7\r\n", 4, NULL));
+    g_autoptr(QvReply) later = NULL;
+    g_assert_true(qv_resp_reader_next(reader, &later, NULL));
+    g_assert_cmpint(qv_reply_int(later, -1), ==, 7);
+    g_assert_null(qv_reply_bytes(later));
+    g_assert_null(qv_reply_bytes(behind));
+    const char *of_reply = qv_reply_text(qv_reply_at(reply, 0));
+    g_assert_cmpuint(strlen(of_reply), ==, lens[i]);
+    g_autoptr(GBytes) bytes = qv_reply_bytes(qv_reply_at(reply, 0));
+    g_assert_true((g_bytes_get_data(bytes, NULL) == of_reply) == (lens[i] >= 65536));
+    qv_reply_free(reply);
+    qv_reply_free(behind);
+    qv_resp_reader_free(reader);
+    g_assert_cmpmem(g_bytes_get_data(bytes, NULL), g_bytes_get_size(bytes), text, lens[i]);
+  }
+}
+
 static void test_getters(void)
 {
   g_autoptr(QvRespReader) reader = qv_resp_reader_new();
@@ -209,6 +244,7 @@ int main(int argc, char **argv)
   g_test_add_func("/queue/resp/error-text", test_error_text);
   g_test_add_func("/queue/resp/format", test_format);
   g_test_add_func("/queue/resp/format-reads-back", test_format_reads_back);
+  g_test_add_func("/queue/resp/bytes", test_bytes);
   g_test_add_func("/queue/resp/getters", test_getters);
   return g_test_run();
 }
