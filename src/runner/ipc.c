@@ -18,6 +18,8 @@ static const struct {
 #undef X
 };
 
+enum { LARGE_BYTES = 256 * 1024 }; /* of a frame that is not worth to keep the memory of */
+
 struct QvIpcReader {
   unsigned sender;
   GByteArray *buffer;
@@ -69,6 +71,10 @@ static void drop_taken(QvIpcReader *reader)
   gsize rest = reader->buffer->len - reader->taken;
   memmove(reader->buffer->data, reader->buffer->data + reader->taken, rest);
   explicit_bzero(reader->buffer->data + rest, reader->taken);
+  if (reader->taken >= LARGE_BYTES && rest == 0) { /* a chunk: the next one may be long in coming */
+    g_byte_array_unref(reader->buffer);
+    reader->buffer = g_byte_array_new();
+  }
   g_byte_array_set_size(reader->buffer, rest);
   reader->taken = 0;
 }

@@ -31,6 +31,7 @@ struct QvJobInput {
   QvBlobReader *overlay; /* NULL: none */
   GQueue pieces;         /* Piece, in order */
   gsize taken;           /* bytes of the head that are written */
+  guint8 *spare;         /* memory of the piece that was written last, for the next one; NULL: none */
   gboolean finished;
   QvJobInputEvents events;
   gpointer data;
@@ -84,6 +85,8 @@ static void took(QvJobInput *input, gsize n)
   piece_hash(head, input->taken);
   if (input->taken < head->n)
     return;
+  g_free(input->spare);
+  input->spare = all_read(input) ? NULL : g_steal_pointer(&head->bytes);
   piece_free(g_queue_pop_head(&input->pieces));
   input->taken = 0;
   input->events.written(input->data);
@@ -152,6 +155,7 @@ void qv_job_input_free(QvJobInput *input)
   qv_blob_reader_free(input->base);
   qv_blob_reader_free(input->overlay);
   g_queue_clear_full(&input->pieces, piece_free);
+  g_free(input->spare);
   g_free(input);
 }
 
@@ -174,7 +178,7 @@ gboolean qv_job_input_chunk(QvJobInput *input, gboolean overlay, guint32 index, 
   }
   if (qv_blob_reader_at_last(reader) || input->finished)
     hash_waiting(input);
-  g_autofree guint8 *plain = g_malloc(QV_CHUNK_BYTES);
+  g_autofree guint8 *plain = input->spare != NULL ? g_steal_pointer(&input->spare) : g_malloc(QV_CHUNK_BYTES);
   gsize plain_n;
   if (input->finished) /* nobody reads it: the blob is still read, and its faults found */
     return qv_blob_reader_step(reader, sealed, n, plain, &plain_n, error);

@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "runner/check.h"
+#include "runner/footprint.h"
 #include "runner/job.h"
 #include "runner/pulse.h"
 #include "runner/smoke.h"
@@ -66,6 +67,7 @@ int main(int argc, char **argv)
 {
   qv_fd_open_standard();
   QvRole role = qv_role_of(argc, argv);
+  qv_footprint_limit(role == QV_ROLE_SMOKE);
   if (role != QV_ROLE_NONE)
     return run_role(role, argc, argv);
   const char *option = argc > 1 ? argv[1] : "";

@@ -125,7 +125,7 @@ static gboolean config_read(Config *config)
   gboolean fine = n > QV_IPC_HEADER_BYTES && qv_ipc_u32((guint8 *)bytes) == (guint32)n - QV_IPC_HEADER_BYTES &&
                   qv_ipc_u32((guint8 *)bytes + 4) == QV_IPC_CONFIG &&
                   config_parse(bytes + QV_IPC_HEADER_BYTES, n - QV_IPC_HEADER_BYTES, config);
-  explicit_bzero(bytes, sizeof bytes);
+  explicit_bzero(bytes, n > 0 ? (gsize)n : 0); /* the rest was never written: to wipe it would make it memory of ours */
   return fine;
 }
 

@@ -104,6 +104,29 @@ static void test_partial(void)
   g_assert_false(qv_ipc_reader_partial(reader));
 }
 
+/* The memory of a chunk is given back when it was taken: what comes behind it, whole or in part, is not lost with it. */
+static void test_behind_large(void)
+{
+  static const char large[1024 * 1024];
+  g_autoptr(GByteArray) bytes = g_byte_array_new();
+  g_autoptr(QvIpcReader) reader = qv_ipc_reader_new(QV_IPC_FROM_SUPERVISOR);
+  put(bytes, QV_IPC_CHUNK, large, sizeof large);
+  gsize first = bytes->len;
+  put(bytes, QV_IPC_CHUNK, "12345678abc", 11);
+  for (gsize behind = 0; behind <= bytes->len - first; behind++) {
+    QvIpcType type;
+    const guint8 *payload;
+    gsize n;
+    g_assert_true(qv_ipc_reader_feed(reader, bytes->data, first + behind, NULL));
+    g_assert_true(qv_ipc_reader_next(reader, &type, &payload, &n));
+    g_assert_cmpmem(payload, n, large, sizeof large);
+    g_assert_true(qv_ipc_reader_feed(reader, bytes->data + first + behind, bytes->len - first - behind, NULL));
+    expect(reader, QV_IPC_CHUNK, "12345678abc");
+    g_assert_false(qv_ipc_reader_next(reader, &type, &payload, &n));
+    g_assert_false(qv_ipc_reader_partial(reader));
+  }
+}
+
 typedef struct {
   GString *log;
   gsize bytes;
@@ -238,6 +261,7 @@ int main(int argc, char **argv)
   g_test_add_func("/ipc/refusals", test_refusals);
   g_test_add_func("/ipc/bad-second", test_bad_second);
   g_test_add_func("/ipc/partial", test_partial);
+  g_test_add_func("/ipc/behind-large", test_behind_large);
   g_test_add_func("/channel/two-megabytes", test_channel);
   g_test_add_func("/channel/push", test_channel_push);
   g_test_add_func("/channel/refuses", test_channel_refuses);
