@@ -41,7 +41,8 @@ of the 370 to 450 ms that a trivial container takes through the engine's API 270
 an idle supervisor's own is the smaller part (1.3 MiB written by it); the rest is code of shared libraries: libcrypto 3.4 MiB, libc 1.5,
 GLib and GIO 2.4. They are shared with whatever else on the host uses them. libcurl and the two dozen libraries behind it are loaded where
 an engine is spoken to, never on runsc. With a job most is its chunks: up to four are under way, in the supervisor or, while the
-sandbox starts, in the job process; one that is just arriving is there as read and as a reply. The four processes without them are 6.5 MiB."""),
+sandbox starts, in the job process; one that is just arriving is there as read and as a reply. The four processes without them are 7 to
+8 MiB, more or less as other programs on the host have the same libraries mapped, since shared pages are divided by those who have them."""),
     ("snapshot_growth_mib", """
 the names of all files are held to be sorted, before the first is read."""),
     ("egress_stream_direct egress_stream_direct_64", """
