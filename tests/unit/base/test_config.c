@@ -181,6 +181,7 @@ static void test_table(void)
     g_autoptr(GError) error = NULL;
     g_autoptr(QvConfig) config = qv_config_load(environment, &error);
     g_assert_no_error(error);
+    g_assert_nonnull(config);
   }
 }
 
