@@ -203,10 +203,13 @@ static void on_connection(QvWatch *watch, guint32 events)
     }
     if (fd < 0)
       continue;
-    if (make_room(proxy))
+    if (make_room(proxy)) {
       qv_tunnel_start(proxy, fd, peer_v4(&peer, bytes) ? bytes : NULL);
-    else
+    } else {
+      if (qv_proxy_log_allows(proxy))
+        qv_log(QV_LOG_WARNING, "a connection is closed unheard: all that may wait without a token wait for Valkey", NULL);
       close(fd);
+    }
   }
   qv_loop_again(proxy->loop, watch);
 }
