@@ -25,6 +25,11 @@ void unpack_add_member(GByteArray *out, const char *path, const char *text)
 
 UnpackProcess unpack_start(gboolean live, gboolean keep)
 {
+  return unpack_start_for(1048576, live, keep);
+}
+
+UnpackProcess unpack_start_for(gint64 artefact_bytes, gboolean live, gboolean keep)
+{
   static const char *const names[] = {"step"}, *const globs[] = {"*.bin", NULL};
   static const gboolean goes_on[] = {FALSE};
   QvEntryOutputSpec spec = {.stream_key = unpack_stream_key,
@@ -32,7 +37,7 @@ UnpackProcess unpack_start(gboolean live, gboolean keep)
                             .continue_on_failure = goes_on,
                             .steps_n = 1,
                             .log_bytes = 65536,
-                            .artefact_bytes = 1048576,
+                            .artefact_bytes = artefact_bytes,
                             .artefact_count = 4,
                             .artefact_globs = globs,
                             .live = live};

@@ -19,6 +19,8 @@ typedef struct {
 
 /* One step named "step", artefacts "*.bin": at most 4, 1 MiB in all; logs of 64 KiB. */
 UnpackProcess unpack_start(gboolean live, gboolean keep);
+/* The same with another bound of all artefacts. */
+UnpackProcess unpack_start_for(gint64 artefact_bytes, gboolean live, gboolean keep);
 
 typedef struct {
   int verdict; /* -1: none */
