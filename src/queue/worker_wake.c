@@ -55,7 +55,8 @@ void qv_wake_note(QvWorker *w, const QvReply *reply, const GError *error)
   w->wake.score = text_of(qv_reply_at(reply, 2));
 }
 
-/* A marker becomes the token of this look; a token stays what it is, and ends here where it was passed on before. */
+/* A marker becomes the token of this look; a token stays what it is, and ends here where it was passed on before. The last one is
+ * remembered: of several the least comes first, again and again, until it ends; the next one does then. */
 static char *passing_on(QvWorker *w)
 {
   const char *member = w->wake.member;

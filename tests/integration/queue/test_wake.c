@@ -219,6 +219,24 @@ static void test_passed_over(Fixture *f, gconstpointer unused)
   g_assert_cmpuint(f->t->fetched_n + second->fetched_n, ==, 0);
 }
 
+/* Several wake-ups of workers that look no more, at once: they end where all have looked, too. */
+static void test_passed_over_several(Fixture *f, gconstpointer unused)
+{
+  order(f->t, "a", "a");
+  qv_worker_resume(f->t->worker);
+  g_autoptr(TestWorker) second = test_worker_new(f->sandbox_address, 1, 30000, 30000);
+  order(second, "a", "a");
+  qv_worker_resume(second->worker);
+  wait_reads(f, 2);
+  add_quietly(f, "a1", "a");
+  guint before = fixture_scripts_n(f->valkey);
+  g_free(qv_test_valkey_cli(f->valkey, "ZADD", P "marker", "0", "gone:1", "0", "gone:2", "0", "gone:3", NULL));
+  qv_test_turn_ms(500);
+  fixture_wait_cli(f->valkey, "0", "EXISTS", P "marker", NULL);
+  g_assert_cmpuint(fixture_scripts_n(f->valkey) - before, <, 30);
+  g_assert_cmpuint(f->t->fetched_n + second->fetched_n, ==, 0);
+}
+
 /* The rate limit is met before the look that passes over: the wake-up is passed on behind the wait. */
 static void test_passed_over_late(Fixture *f, gconstpointer unused)
 {
@@ -295,6 +313,7 @@ int main(int argc, char **argv)
   add_test("paused", test_paused);
   add_test("limit", test_limit);
   add_test("passed-over", test_passed_over);
+  add_test("passed-over-several", test_passed_over_several);
   add_test("delayed-beside", test_delayed_beside);
   add_test("passed-over-late", test_passed_over_late);
   add_test("refused", test_refused);
