@@ -89,24 +89,21 @@ static void await_answers(struct pollfd *looks, Seen *seen, nfds_t n, int family
 
 static Seen look_at(const struct sockaddr *to, socklen_t to_n)
 {
+  struct sockaddr_in canary;
+  const struct sockaddr *addresses[2] = {to};
   struct pollfd looks[2];
   Seen seen[2];
-  nfds_t n = 0;
-  looks[n].events = POLLOUT;
-  seen[n] = ask(to, to_n, &looks[n].fd);
-  n++;
-  if (to->sa_family == AF_INET && to_n == sizeof(struct sockaddr_in)) {
-    struct sockaddr_in canary;
+  int fds[2];
+  nfds_t n = 1;
+  if (to->sa_family == AF_INET && to_n == sizeof canary) {
     memcpy(&canary, to, sizeof canary);
     canary.sin_port = htons(QV_EGRESS_CANARY_PORT);
-    looks[n].events = POLLOUT;
-    seen[n] = ask((const struct sockaddr *)&canary, sizeof canary, &looks[n].fd);
-    n++;
+    addresses[n++] = (const struct sockaddr *)&canary; /* of the same length */
   }
-  int fds[2] = {looks[0].fd, n > 1 ? looks[1].fd : -1};
-  for (nfds_t i = 0; i < n; i++)
-    if (seen[i] != SILENT)
-      looks[i].fd = -1;
+  for (nfds_t i = 0; i < n; i++) {
+    seen[i] = ask(addresses[i], to_n, &fds[i]);
+    looks[i] = (struct pollfd){.fd = seen[i] == SILENT ? fds[i] : -1, .events = POLLOUT};
+  }
   await_answers(looks, seen, n, to->sa_family);
   for (nfds_t i = 0; i < n; i++)
     if (fds[i] >= 0)
