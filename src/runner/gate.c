@@ -23,7 +23,7 @@ enum {
 #define ENGINE_ID "docker"
 
 struct QvGate {
-  const QvPlace *place;
+  QvPlace *place;
   gint64 one_job_mib;
   QvProblems *problems;
   QvWorker *worker; /* NULL: not there yet */
@@ -59,7 +59,7 @@ static void on_problems(gpointer data)
   gate->changed(gate->data);
 }
 
-QvGate *qv_gate_new(const QvPlace *place, gint64 one_job_mib, void (*changed)(gpointer data), gpointer data)
+QvGate *qv_gate_new(QvPlace *place, gint64 one_job_mib, void (*changed)(gpointer data), gpointer data)
 {
   QvGate *gate = g_new0(QvGate, 1);
   gate->place = place;
@@ -101,11 +101,25 @@ static void plan_sweep(QvGate *gate)
     gate->again = g_timeout_add(ms, on_again, gate);
 }
 
-/* The engine, or our way to it, is gone: look whether it is back, and sweep when it is. */
+/* From here on it is watched: job processes need not ask it what it is. */
+static void on_engine(const char *engine, gpointer data)
+{
+  QvGate *gate = data;
+  g_free(gate->place->engine);
+  gate->place->engine = g_strdup(engine);
+}
+
+static void forget_engine(QvGate *gate)
+{
+  g_clear_pointer(&gate->place->engine, g_free);
+}
+
+/* The engine, or our way to it, is gone, or it has read its settings anew: look whether it is back, and what it is, and sweep. */
 static void on_watched(const QvSweepEnd *end, gpointer data)
 {
   QvGate *gate = data;
   gate->watching = FALSE;
+  forget_engine(gate);
   if (gate->shut || gate->sweeping)
     return;
   g_clear_handle_id(&gate->again, g_source_remove);
@@ -123,6 +137,8 @@ static void judge_engine(QvGate *gate, int status)
   if (status != QV_SWEEP_CLEAN && status != QV_SWEEP_LEFT) {
     gboolean refused = status == QV_EXIT_CONFIG;
     gate->unfit |= refused; /* away, it is no other */
+    if (refused)
+      forget_engine(gate);
     if (!qv_problems_any(gate->problems, QV_PROBLEM_ENGINE))
       qv_log(QV_LOG_ERROR, "problem: the engine cannot be used; no jobs are fetched until it can", NULL);
     qv_problems_set(gate->problems, QV_PROBLEM_ENGINE, ENGINE_ID,
@@ -134,7 +150,7 @@ static void judge_engine(QvGate *gate, int status)
   if (!gate->watching) {
     gate->watching = TRUE;
     gate->watched_at = g_get_monotonic_time();
-    qv_sweeper_start(gate->place, QV_SWEEP_WATCH, NULL, on_watched, gate);
+    qv_sweeper_watch(gate->place, on_engine, on_watched, gate);
   }
 }
 

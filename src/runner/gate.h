@@ -10,8 +10,9 @@
 
 typedef struct QvGate QvGate;
 
-/* PLACE is borrowed. CHANGED: the problems are others now. ONE_JOB_MIB: what the host must have left for a job. */
-QvGate *qv_gate_new(const QvPlace *place, gint64 one_job_mib, void (*changed)(gpointer data), gpointer data);
+/* PLACE is borrowed; its `engine` is the gate's to fill while that is watched. CHANGED: the problems are others now. ONE_JOB_MIB:
+ * what the host must have left for a job. */
+QvGate *qv_gate_new(QvPlace *place, gint64 one_job_mib, void (*changed)(gpointer data), gpointer data);
 void qv_gate_free(QvGate *gate);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvGate, qv_gate_free)
 

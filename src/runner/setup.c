@@ -94,7 +94,8 @@ static QvBackendOptions options_of(const QvPlace *place)
                             .runtime = place->runtime,
                             .runtime_offline = place->runtime_offline,
                             .egress_network = place->egress_network,
-                            .docker_allow = place->docker_allow};
+                            .docker_allow = place->docker_allow,
+                            .engine = place->engine};
 }
 
 QvBackend *qv_place_open(const QvPlace *place, GError **error)

@@ -9,8 +9,8 @@
 #include "protocol/job.h"
 #include "sandbox/backend.h"
 
-/* Where sandboxes are made: the same for every process of a runner. X(field, name in the texts): texts, NULL where
- * the backend has no use for it (QvBackendOptions). */
+/* Where sandboxes are made: the same for every process of a runner, save `engine`, which comes and goes (gate.h). X(field, name in
+ * the texts): texts, NULL where the backend has no use for it (QvBackendOptions). */
 #define QV_PLACE_TEXTS(X)               \
   X(backend, "backend")                 \
   X(state_dir, "stateDir")              \
@@ -22,7 +22,8 @@
   X(runtime_offline, "runtimeOffline")  \
   X(egress_network, "egressNetwork")    \
   X(egress_proxy, "egressProxy")        \
-  X(docker_allow, "dockerAllow")
+  X(docker_allow, "dockerAllow")        \
+  X(engine, "engine")
 
 typedef struct {
 #define X(field, name) char *field;

@@ -155,6 +155,7 @@ void qv_smoke_start(const QvPlace *place, const QvTrialImages *image, QvSmokeDon
 {
   Start *start = g_new0(Start, 1);
   *start = (Start){.place = *place, .done = done, .data = data, .fd = -1, .answer = g_byte_array_new()};
+  start->place.engine = NULL; /* a test asks for itself */
   g_autoptr(GError) error = NULL;
   if (!spawn(start, image, &error)) {
     qv_log(QV_LOG_ERROR, "the smoke test cannot be started", "error", error->message, NULL);

@@ -2,6 +2,8 @@
 /* Owns the sweeper. */
 #include "runner/sweep.h"
 
+#include <string.h>
+
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/exit.h"
@@ -45,6 +47,16 @@ static gboolean remove_left(QvBackend *backend, const char *sandbox_id, guint *r
   }
 }
 
+/* Asked anew, for what it says now is what the watch will see change. */
+static gboolean say_engine(gpointer data)
+{
+  const QvSweepOrder *order = data;
+  g_autoptr(GError) error = NULL;
+  g_autoptr(QvBackend) backend = qv_place_open(&order->place, &error);
+  g_autofree char *text = backend != NULL ? qv_backend_engine(backend) : NULL;
+  return text != NULL && qv_fd_write_all(QV_SPAWN_FD_FIRST, "supervisor", text, strlen(text), &error);
+}
+
 static int sweep(const QvSweepOrder *order)
 {
   g_autoptr(GError) error = NULL;
@@ -54,7 +66,7 @@ static int sweep(const QvSweepOrder *order)
     return error->code == QV_ERROR_POLICY || error->code == QV_ERROR_LIMIT ? QV_EXIT_CONFIG : QV_SWEEP_UNUSABLE;
   }
   if (g_strcmp0(order->sandbox_id, QV_SWEEP_WATCH) == 0) {
-    qv_backend_await_loss(backend);
+    qv_backend_await_change(backend, say_engine, (gpointer)order);
     return QV_SWEEP_CLEAN;
   }
   /* Of all only at the start, which has a trial: later on jobs run that have theirs. */

@@ -4,7 +4,8 @@
  * holds the backend. */
 #pragma once
 
-/* In place of a sandbox id: sweep nothing; watch the backend's engine and end, clean, when the connection to it is lost. */
+/* In place of a sandbox id: sweep nothing; say what the backend's engine is, and end, clean, when that may hold no longer
+ * (qv_backend_await_change). */
 #define QV_SWEEP_WATCH "watch"
 
 enum {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Owns the life of a sweep process. What it says fits into its pipe, so that it is read when it has ended. */
+/* Owns the life of a sweep process. What it says fits into its pipe, so that it is read when it has ended; a watch is heard before. */
 #include "runner/sweeper.h"
 
+#include <glib-unix.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +17,8 @@ typedef struct {
   QvSweeperDone done;
   gpointer data;
   int fd; /* what it says */
+  QvSweeperSaid said; /* NULL: no watch */
+  guint ear;          /* source; 0: it has said it */
 } Sweeper;
 
 static QvBackendFacts *read_facts(int fd)
@@ -35,7 +38,8 @@ static void on_end(GPid pid, int wait_status, gpointer data)
 {
   Sweeper *sweeper = data;
   QvSweepEnd end = {.status = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : QV_SWEEP_UNUSABLE};
-  g_autoptr(QvBackendFacts) facts = end.status != QV_SWEEP_UNUSABLE ? read_facts(sweeper->fd) : NULL;
+  g_clear_handle_id(&sweeper->ear, g_source_remove);
+  g_autoptr(QvBackendFacts) facts = sweeper->said == NULL && end.status != QV_SWEEP_UNUSABLE ? read_facts(sweeper->fd) : NULL;
   end.facts = facts;
   sweeper->done(&end, sweeper->data);
   close(sweeper->fd);
@@ -56,10 +60,24 @@ static gboolean spawn(const char *order, int *fd, GPid *pid, GError **error)
   return started;
 }
 
-void qv_sweeper_start(const QvPlace *place, const char *sandbox_id, const QvTrialImages *trial, QvSweeperDone done,
-                      gpointer data)
+/* All of it at once: a pipe takes so little as a whole. */
+static gboolean on_said(gint fd, GIOCondition condition, gpointer data)
+{
+  Sweeper *sweeper = data;
+  char text[FACTS_BYTES_MAX + 1];
+  ssize_t n = read(fd, text, FACTS_BYTES_MAX);
+  sweeper->ear = 0;
+  text[MAX(n, 0)] = '\0';
+  if (n > 0)
+    sweeper->said(text, sweeper->data);
+  return G_SOURCE_REMOVE;
+}
+
+/* NULL: DONE was called. */
+static Sweeper *start(const QvPlace *place, const char *sandbox_id, const QvTrialImages *trial, QvSweeperDone done, gpointer data)
 {
   QvSweepOrder order = {.place = *place, .sandbox_id = (char *)sandbox_id};
+  order.place.engine = NULL; /* it asks for itself */
   if (trial != NULL)
     order.trial = *trial;
   g_autofree char *text = qv_sweep_order_format(&order);
@@ -69,9 +87,25 @@ void qv_sweeper_start(const QvPlace *place, const char *sandbox_id, const QvTria
   if (!spawn(text, &fd, &pid, &error)) {
     qv_log(QV_LOG_ERROR, "sweeper cannot be started", "error", error->message, NULL);
     done(&(QvSweepEnd){.status = QV_SWEEP_UNUSABLE}, data);
-    return;
+    return NULL;
   }
   Sweeper *sweeper = g_new0(Sweeper, 1);
   *sweeper = (Sweeper){.done = done, .data = data, .fd = fd};
   g_child_watch_add(pid, on_end, sweeper);
+  return sweeper;
+}
+
+void qv_sweeper_start(const QvPlace *place, const char *sandbox_id, const QvTrialImages *trial, QvSweeperDone done,
+                      gpointer data)
+{
+  start(place, sandbox_id, trial, done, data);
+}
+
+void qv_sweeper_watch(const QvPlace *place, QvSweeperSaid said, QvSweeperDone done, gpointer data)
+{
+  Sweeper *sweeper = start(place, QV_SWEEP_WATCH, NULL, done, data);
+  if (sweeper == NULL)
+    return;
+  sweeper->said = said;
+  sweeper->ear = g_unix_fd_add(sweeper->fd, G_IO_IN | G_IO_HUP, on_said, sweeper);
 }

@@ -15,3 +15,7 @@ typedef void (*QvSweeperDone)(const QvSweepEnd *end, gpointer data);
  * process cannot be started. */
 void qv_sweeper_start(const QvPlace *place, const char *sandbox_id, const QvTrialImages *trial, QvSweeperDone done,
                       gpointer data);
+
+/* The same with QV_SWEEP_WATCH. SAID is called with what the engine is (qv_backend_engine), at most once, and before DONE. */
+typedef void (*QvSweeperSaid)(const char *engine, gpointer data);
+void qv_sweeper_watch(const QvPlace *place, QvSweeperSaid said, QvSweeperDone done, gpointer data);

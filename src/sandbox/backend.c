@@ -99,10 +99,15 @@ void qv_backend_tidy(const char *name, const QvBackendOptions *options)
     ops->tidy(options);
 }
 
-void qv_backend_await_loss(QvBackend *backend)
+char *qv_backend_engine(const QvBackend *backend)
 {
-  if (backend->ops->await_loss != NULL)
-    backend->ops->await_loss(backend);
+  return backend->ops->engine != NULL ? backend->ops->engine(backend) : NULL;
+}
+
+void qv_backend_await_change(QvBackend *backend, gboolean (*watched)(gpointer data), gpointer data)
+{
+  if (backend->ops->await_change != NULL)
+    backend->ops->await_change(backend, watched, data);
 }
 
 char **qv_backend_leftovers(QvBackend *backend)

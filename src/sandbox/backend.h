@@ -36,6 +36,7 @@ typedef struct {
   const char *runtime_offline; /* the same for sandboxes without a network, NULL: "runsc-offline" where the engine has it */
   const char *egress_network;  /* name of the engine's network for jobs with egress, NULL: none has any */
   const char *docker_allow;    /* settings that the engine may drop, by name, comma separated; NULL: none */
+  const char *engine;          /* what qv_backend_engine said where it is watched since; NULL: the engine is asked */
 } QvBackendOptions;
 
 /* What a check tries a backend with: a file for those that read one, else the
@@ -121,9 +122,14 @@ gboolean qv_backend_sweep(QvBackend *backend, const char *sandbox_id, QvSweepRep
  * capabilities cannot remove the outermost. A sweep does it too. Harms no sandbox that lives; says nothing. */
 void qv_backend_tidy(const char *name, const QvBackendOptions *options);
 
-/* Blocks while the engine is there: returns when the connection to it ends, whatever the reason. A backend without an
- * engine returns at once. */
-void qv_backend_await_loss(QvBackend *backend);
+/* What the engine is, for the options of others that open it with the same ones: they then ask it nothing. NULL: the backend
+ * has no engine. Free with g_free. */
+char *qv_backend_engine(const QvBackend *backend);
+
+/* Blocks while the engine is there and has the settings that it has: returns when the connection to it ends, whatever the reason,
+ * or it has read its settings anew. WATCHED is called as soon as neither can be missed any more; FALSE ends the watch. A
+ * backend without an engine returns at once. */
+void qv_backend_await_change(QvBackend *backend, gboolean (*watched)(gpointer data), gpointer data);
 
 /* The leak check: a line for each process, cgroup, state file and run folder of this
  * runner that exists now, living sandboxes included. NULL-terminated, empty

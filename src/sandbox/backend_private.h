@@ -23,7 +23,8 @@ typedef struct {
   gboolean (*sweep)(QvBackend *backend, const char *sandbox_id, QvSweepReport *report, GError **error);
   /* Removes what sandboxes share and the last of them may not have been able to remove; NULL: there is nothing. */
   void (*tidy)(const QvBackendOptions *options);
-  void (*await_loss)(QvBackend *backend); /* NULL: there is no engine */
+  char *(*engine)(const QvBackend *backend); /* NULL: there is none */
+  void (*await_change)(QvBackend *backend, gboolean (*watched)(gpointer data), gpointer data); /* where there is an engine */
   /* Of one sandbox, or of all with NULL. */
   char **(*leftovers)(QvBackend *backend, const char *sandbox_id);
   /* Do the limits of a living sandbox hold? */

@@ -10,6 +10,7 @@
  * No exec, no auto-remove, no half-close of the stream.
  *
  *   docker.c           opening: which engine, which API
+ *   docker_watch.c     what an open backend tells others of its engine, and how long that holds
  *   docker_check.c     runtimes, images, what errors mean
  *   docker_sandbox.c   start, watch, events
  *   docker_kill.c      kill and removal
@@ -141,7 +142,7 @@ static QvBackend *backend_open(const QvBackendOps *ops, gboolean gvisor, const Q
   if (docker->boot_id == NULL)
     return NULL;
   docker->engine = qv_engine_new(options->docker_socket != NULL ? options->docker_socket : qv_engine_usual_socket());
-  if (!ask_engine(docker, options, error))
+  if (options->engine != NULL ? !qv_docker_engine_parse(docker, options->engine, error) : !ask_engine(docker, options, error))
     return NULL;
   return g_steal_pointer(&backend);
 }
@@ -166,21 +167,12 @@ static const char *backend_network(const QvBackend *backend)
   return ((const QvDockerBackend *)backend)->egress_network;
 }
 
-/* An event stream that nothing is written to: it ends with the engine, or with the engine's connection to us. */
-static void await_loss(QvBackend *backend)
-{
-  g_auto(QvEngineAnswer) answer = {0};
-  g_autoptr(GError) error = NULL;
-  QvEngineRequest request = {.method = "GET",
-                             .path = "/events?filters=%7B%22type%22%3A%5B%22plugin%22%5D%2C%22event%22%3A%5B%22none%22%5D%7D"};
-  qv_engine_call(((QvDockerBackend *)backend)->engine, &request, &answer, &error);
-}
-
 #define COMMON \
-  .free = backend_free, .cgroup = backend_cgroup, .network = backend_network, .look_network = qv_docker_look_network, .version = qv_docker_version, \
-  .check_images = qv_docker_check_images, .start = qv_docker_start, .sweep = qv_docker_sweep, \
-  .await_loss = await_loss, .leftovers = qv_docker_leftovers, .verify = qv_docker_verify, .usage = qv_docker_usage, \
-  .cut_network = qv_docker_cut_network, .kill = qv_docker_kill, .free_sandbox = qv_docker_free_sandbox
+  .free = backend_free, .cgroup = backend_cgroup, .network = backend_network, .look_network = qv_docker_look_network, \
+  .version = qv_docker_version, .check_images = qv_docker_check_images, .start = qv_docker_start, .sweep = qv_docker_sweep, \
+  .engine = qv_docker_engine_format, .await_change = qv_docker_await_change, .leftovers = qv_docker_leftovers, \
+  .verify = qv_docker_verify, .usage = qv_docker_usage, .cut_network = qv_docker_cut_network, .kill = qv_docker_kill, \
+  .free_sandbox = qv_docker_free_sandbox
 
 const QvBackendOps qv_docker_runsc_ops = {.name = "docker-runsc", .platform = "systrap", .open = open_runsc, COMMON};
 const QvBackendOps qv_docker_runc_ops = {.name = "docker-runc-insecure", .platform = "host", .open = open_runc, COMMON};

@@ -95,7 +95,7 @@ char *qv_engine_escape(const char *text)
 
 /* ---- one call */
 
-static gboolean have_curl(GError **error)
+gboolean qv_engine_load(GError **error)
 {
   if (curl == NULL)
     curl = qv_curl_load(error);
@@ -274,7 +274,7 @@ gboolean qv_engine_answer_check(const QvEngineAnswer *answer, const char *what, 
 
 gboolean qv_engine_call(QvEngine *engine, const QvEngineRequest *request, QvEngineAnswer *answer, GError **error)
 {
-  if (!have_curl(error))
+  if (!qv_engine_load(error))
     return FALSE;
   QvEngineCall *call = call_new(engine, request);
   CURLM *multi = g_steal_pointer(&engine->multi); /* not this call's */
@@ -472,7 +472,7 @@ static void prepare_multi(QvEngine *engine)
 
 QvEngineCall *qv_engine_begin(QvEngine *engine, const QvEngineRequest *request, const QvEngineEvents *events, gpointer data)
 {
-  g_assert(have_curl(NULL)); /* an engine was asked what it is, in a call that blocks, before anything was begun */
+  g_assert(qv_engine_load(NULL)); /* a backend has asked its engine in a call that blocks, or has loaded it */
   prepare_multi(engine);
   QvEngineCall *call = call_new(engine, request);
   call->events = *events;

@@ -34,6 +34,8 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(QvEngineAnswer, qv_engine_answer_clear)
 
 /* Where an engine of this host listens when nobody says otherwise. */
 const char *qv_engine_usual_socket(void);
+/* Loads libcurl; the first call does it too. QV_ERROR_POLICY. To be asked before qv_engine_begin where nothing was called. */
+gboolean qv_engine_load(GError **error);
 /* SOCKET: absolute path. Connects to nothing yet. */
 QvEngine *qv_engine_new(const char *socket);
 void qv_engine_free(QvEngine *engine);

@@ -81,6 +81,12 @@ char *qv_docker_explain(const QvDockerBackend *docker, const char *runtime, cons
 gboolean qv_docker_choose_runtimes(QvDockerBackend *docker, const json_t *info, const QvBackendOptions *options,
                                    GError **error);
 
+/* --- docker_watch.c --- */
+char *qv_docker_engine_format(const QvBackend *backend);
+/* In place of asking it. QV_ERROR_FORMAT; QV_ERROR_POLICY without libcurl. */
+gboolean qv_docker_engine_parse(QvDockerBackend *docker, const char *text, GError **error);
+void qv_docker_await_change(QvBackend *backend, gboolean (*watched)(gpointer data), gpointer data);
+
 /* --- docker_sandbox.c --- */
 QvSandbox *qv_docker_start(QvBackend *backend, const QvSandboxRequest *request, QvSandboxFunc func, gpointer data,
                            GError **error);

@@ -292,8 +292,8 @@ static void write_platform(QvTestDockerd *engine, const char *flag)
   json_decref(settings);
 }
 
-/* The engine has it, and whoever runs the runner reloads it. */
-static void register_platform(Fixture *f, QvTestDockerd *engine, const char *flag)
+/* The engine has it; nobody tells the runner. */
+static void register_platform(QvTestDockerd *engine, const char *flag)
 {
   write_platform(engine, flag);
   kill(qv_test_dockerd_pid(engine), SIGHUP);
@@ -305,7 +305,6 @@ static void register_platform(Fixture *f, QvTestDockerd *engine, const char *fla
       break;
     g_assert_cmpint(qv_clock_mono_ms(), <, end);
   }
-  kill(f->runner, SIGHUP);
 }
 
 /* The engine's runtime becomes another one under a runner that lives, and what it was. */
@@ -314,7 +313,7 @@ static void change_runtime(Fixture *f, QvTestDockerd *engine)
   f->backend = "docker-runsc";
   start_runner(f, NULL, FALSE);
   json_decref(await(f, "QD954", "ok", "runtime runsc, platform systrap"));
-  register_platform(f, engine, "--platform=ptrace");
+  register_platform(engine, "--platform=ptrace");
   json_t *root = await(f, "QD954", "fail", "platform unknown; backend docker-runsc needs runsc with systrap");
   expect_in(root, "QD951", "warn", "the engine is not what the backend needs");
   expect_in(root, "QD952", "fail", "no healthy runner");

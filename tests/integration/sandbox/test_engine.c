@@ -58,6 +58,56 @@ static void test_open_refuses(Fixture *f, gconstpointer data)
   require_refusal(&options, QV_ERROR_POLICY, "runsc-ptrace");
 }
 
+/* ---- what is told of the engine */
+
+static gboolean say_nothing(gpointer data)
+{
+  *(guint *)data += 1;
+  return FALSE;
+}
+
+static gboolean reload(gpointer data)
+{
+  *(guint *)data += 1;
+  g_assert_cmpint(kill(qv_test_dockerd_pid(backend_dockerd()), SIGHUP), ==, 0);
+  return TRUE;
+}
+
+/* Who is told of it asks nothing, and runs sandboxes all the same. */
+static void test_told(Fixture *f, gconstpointer data)
+{
+  QvBackendOptions options = fixture_options(f, "r");
+  g_autofree char *text = qv_backend_engine(f->backend);
+  g_assert_nonnull(text);
+  options.engine = text;
+  options.docker_socket = "/nowhere/docker.sock";
+  g_autoptr(GError) error = NULL;
+  g_autoptr(QvBackend) nowhere = qv_backend_open(row->name, &options, &error);
+  g_assert_no_error(error);
+  g_assert_cmpstr(qv_backend_cgroup(nowhere), ==, qv_backend_cgroup(f->backend));
+  options = fixture_options(f, "r");
+  options.engine = text;
+  g_autoptr(QvBackend) backend = qv_backend_open(row->name, &options, &error);
+  g_assert_no_error(error);
+  g_autofree char *again = qv_backend_engine(backend);
+  g_assert_cmpstr(again, ==, text);
+  Guest *guest = guest_start(f, backend, &SMALL, NULL);
+  wait_until(&guest->started);
+  guest_free(guest);
+  options.engine = "{}";
+  require_refusal(&options, QV_ERROR_FORMAT, "what is told of the engine");
+}
+
+/* The watch ends by itself when the engine has read its settings anew, when it goes, and where nobody wants it any more. */
+static void test_watch(Fixture *f, gconstpointer data)
+{
+  guint times = 0;
+  qv_backend_await_change(f->backend, say_nothing, &times);
+  g_assert_cmpuint(times, ==, 1);
+  qv_backend_await_change(f->backend, reload, &times);
+  g_assert_cmpuint(times, ==, 2);
+}
+
 /* As somebody who is in no group of the socket's: the group is named. */
 static void test_no_permission(Fixture *f, gconstpointer data)
 {
@@ -399,6 +449,8 @@ static void test_cut_network(Fixture *f, gconstpointer data)
 
 static const FixtureCase CASES[] = {
   {ON_DOCKER, "open-refuses", test_open_refuses},
+  {ON_DOCKER, "told", test_told},
+  {ON_DOCKER, "watch", test_watch},
   {ON_DOCKER, "no-permission", test_no_permission},
   {ON_DOCKER, "images", test_images},
   {ON_DOCKER_RUNSC, "runtime-fails", test_runtime_fails},

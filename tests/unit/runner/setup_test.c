@@ -137,6 +137,7 @@ static void test_sweep_order(void)
   const char *const digests[] = {"sha256:1", "sha256:2", NULL};
   order.trial = (QvTrialImages){.rootfs_file = (char *)"/x", .digests = (char **)digests};
   order.place.docker_socket = (char *)"/d.sock";
+  order.place.engine = (char *)"{\"version\":\"26\"}";
   order.place.engine_min = 25;
   g_autofree char *one = qv_sweep_order_format(&order);
   g_assert_true(qv_sweep_order_parse(one, &back, NULL));
@@ -144,6 +145,7 @@ static void test_sweep_order(void)
   g_assert_cmpstr(back.trial.rootfs_file, ==, "/x");
   g_assert_cmpstrv(back.trial.digests, digests);
   g_assert_cmpstr(back.place.docker_socket, ==, "/d.sock");
+  g_assert_cmpstr(back.place.engine, ==, order.place.engine);
   g_assert_cmpuint(back.place.engine_min, ==, 25);
   qv_sweep_order_clear(&back);
   g_assert_false(qv_sweep_order_parse("{}", &back, NULL));
