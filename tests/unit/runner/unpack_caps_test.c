@@ -14,6 +14,7 @@
 #include "format/tar.h"
 #include "runner/ipc.h"
 #include "runner/unpack.h"
+#include "support/valgrind.h"
 #include "unpack_process.h"
 
 enum { MORE_MAX = 64 * 1024, PEAK_MAX_KIB = 64 * 1024, HELD_MAX = 4 * 1024 * 1024, LONG_BYTES = 4 * HELD_MAX, DEADLINE_S = 120 };
@@ -21,6 +22,15 @@ enum { MORE_MAX = 64 * 1024, PEAK_MAX_KIB = 64 * 1024, HELD_MAX = 4 * 1024 * 102
 #define RECORD(log) \
   "{\"durationMs\":5,\"exitCode\":0,\"logTotalBytes\":" log ",\"logTruncated\":false,\"name\":\"step\",\"signal\":null," \
   "\"startedMs\":1,\"timedOut\":false}"
+
+/* The kernel counts what this program had when it started the other one: with a sanitizer, or under valgrind, more than that may have. */
+static void check_peak(const UnpackOutcome *outcome)
+{
+#if !defined(__SANITIZE_ADDRESS__)
+  if (!qv_test_under_valgrind())
+    g_assert_cmpint(outcome->peak_kib, <, PEAK_MAX_KIB);
+#endif
+}
 
 static void add_header(GByteArray *out, const char *path, guint64 size)
 {
@@ -192,9 +202,7 @@ static void test_cap(gconstpointer data)
   g_assert_nonnull(strstr(outcome.why, caps[i].said));
   g_assert_cmpuint(read_n, >=, prefix->len);
   g_assert_cmpuint(read_n, <=, prefix->len + MORE_MAX);
-#if !defined(__SANITIZE_ADDRESS__)
-  g_assert_cmpint(outcome.peak_kib, <, PEAK_MAX_KIB);
-#endif
+  check_peak(&outcome);
 }
 
 /* An artefact of what does not compress, and nobody takes the frames: the process waits, and holds what it held. */
@@ -225,9 +233,7 @@ static void test_slow_reader(void)
   UnpackOutcome outcome = unpack_finish(&process);
   g_assert_cmpint(outcome.verdict, ==, QV_UNPACK_CUT);
   g_test_message("%" G_GSIZE_FORMAT " bytes of %u before anything was taken, peak %ld KiB", taken, stream->len, outcome.peak_kib);
-#if !defined(__SANITIZE_ADDRESS__)
-  g_assert_cmpint(outcome.peak_kib, <, PEAK_MAX_KIB);
-#endif
+  check_peak(&outcome);
 }
 
 int main(int argc, char **argv)
