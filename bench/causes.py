@@ -39,7 +39,7 @@ takeover in them is one job's is worth two processes. Nearly all of what is left
 most of the processor time is spent by what both sides use: dockerd, containerd and its shims 160 to 170 ms a job, gVisor 100 to 110,
 where this was looked at; our runner 13, Node's 25. The engine took 15 ms more of ours while each job asked it for its version and its
 runtimes; now job processes are told. A job alone takes ours 60 ms less than `docker run` until it has ended (`docker_job_ms`); two at a time
-leave about half a core idle beside ours: a slot is held until its container is removed, and where that waits is not found yet."""),
+leave, by these sums, about half a core idle beside ours: a slot is held until its container is removed, and where that waits is not found yet."""),
     ("rss_idle_mib pss_job_mib", """
 an idle supervisor's own is the smaller part (1.3 MiB written by it); the rest is code of shared libraries: libcrypto 3.4 MiB, libc 1.5,
 GLib and GIO 2.4. They are shared with whatever else on the host uses them. libcurl and the two dozen libraries behind it are loaded where
