@@ -7,8 +7,6 @@
 
 #include "runner/probes_program.h"
 
-enum { LARGE_BYTES = 256 * 1024 };
-
 /* A mapping of its own, with advice of its own, is not mapped along with its neighbours. Both are advice: whoever reads
  * it all the same finds it. */
 static void leave_probes(void)
@@ -24,7 +22,7 @@ static void leave_probes(void)
 
 void qv_footprint_limit(gboolean probes)
 {
-  mallopt(M_MMAP_THRESHOLD, LARGE_BYTES);
+  mallopt(M_MMAP_THRESHOLD, QV_FOOTPRINT_LARGE_BYTES);
   mallopt(M_ARENA_MAX, 1); /* the one other thread renews locks: it is no rival */
   if (!probes)
     leave_probes();

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "runner/footprint.h"
 
 static const struct {
   const char *name;
@@ -17,8 +18,6 @@ static const struct {
   QV_IPC_MESSAGES(X)
 #undef X
 };
-
-enum { LARGE_BYTES = 256 * 1024 }; /* of a frame that is not worth to keep the memory of */
 
 struct QvIpcReader {
   unsigned sender;
@@ -71,7 +70,7 @@ static void drop_taken(QvIpcReader *reader)
   gsize rest = reader->buffer->len - reader->taken;
   memmove(reader->buffer->data, reader->buffer->data + reader->taken, rest);
   explicit_bzero(reader->buffer->data + rest, reader->taken);
-  if (reader->taken >= LARGE_BYTES && rest == 0) { /* a chunk: the next one may be long in coming */
+  if (reader->taken >= QV_FOOTPRINT_LARGE_BYTES && rest == 0) { /* a chunk: the next one may be long in coming */
     g_byte_array_unref(reader->buffer);
     reader->buffer = g_byte_array_new();
   }
