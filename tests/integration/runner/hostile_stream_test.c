@@ -343,7 +343,7 @@ static void look(GPid process, const QvJob *job, Held *held)
 }
 
 /* What happens to JOB while the supervisor stands still, until its sandbox is gone. STAYS: its job process has more to give then, else
- * it ends by itself. FALSE: the job was quicker. */
+ * it ends by itself. FALSE: the job was quicker, before we stood still or between two looks. */
 static gboolean stand_still(const QvJob *job, gboolean stays, Held *held)
 {
   world_await_started(world, job);
@@ -362,7 +362,7 @@ static gboolean stand_still(const QvJob *job, gboolean stays, Held *held)
   if (in_time)
     g_assert_false(world_has_sandbox(world));
   g_assert_cmpint(kill(world->runner, SIGCONT), ==, 0);
-  return in_time;
+  return in_time && held->payload > 0;
 }
 
 /* All that a job may leave, and then one byte more: with nobody there to take it, it is held up to the bound, and the sandbox is
