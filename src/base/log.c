@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/invisible.h"
 #include "base/io.h"
 
 static const gsize line_bytes_max = 8192;
@@ -24,19 +25,27 @@ static const char *program_name(void)
   return settings.program != NULL ? settings.program : "quavon";
 }
 
-/* JSON's escapes; also fit for text, where they keep a value on its line. */
-static void append_escaped(GString *line, const char *value)
+/* Escapes of JSON for what is not to be read as it is (base/invisible.h): a value neither leaves its line nor reorders it, and
+ * drives no terminal. IS_JSON: within a string of JSON alone such a character can stand, so its own escapes are left. */
+static void append_visible(GString *line, const char *value, gboolean is_json)
 {
   g_autofree char *valid = g_utf8_make_valid(value, -1);
-  for (const char *p = valid; *p != '\0'; p++) {
-    guchar c = (guchar)*p;
-    if (c == '"' || c == '\\')
-      g_string_append_printf(line, "\\%c", c);
-    else if (c < 0x20 || c == 0x7f)
+  for (const char *p = valid; *p != '\0'; p = g_utf8_next_char(p)) {
+    gunichar c = g_utf8_get_char(p);
+    if (!is_json && (c == '"' || c == '\\'))
+      g_string_append_printf(line, "\\%c", (char)c);
+    else if (c > 0xffff && qv_invisible_is(c))
+      g_string_append_printf(line, "\\u%04x\\u%04x", 0xd7c0 + (c >> 10), 0xdc00 | (c & 0x3ff));
+    else if (c == '\n' || c == '\t' || qv_invisible_is(c))
       g_string_append_printf(line, "\\u%04x", c);
     else
-      g_string_append_c(line, (char)c);
+      g_string_append_unichar(line, c);
   }
+}
+
+static void append_escaped(GString *line, const char *value)
+{
+  append_visible(line, value, FALSE);
 }
 
 static void append_json(GString *line, const char *name, const char *value)
@@ -92,10 +101,12 @@ char *qv_log_format_record(gboolean json, const char *program, gint64 at_ms, con
   GString *line = begin_line(json, program, QV_LOG_INFO, at_ms, message);
   for (gsize i = 0; i < n; i++) {
     const QvLogField *field = &fields[i];
-    if (json && (field->value == NULL || field->is_json))
-      g_string_append_printf(line, ",\"%s\":%s", field->name, field->value != NULL ? field->value : "null");
-    else if (field->value != NULL)
+    if (json && (field->value == NULL || field->is_json)) {
+      g_string_append_printf(line, ",\"%s\":", field->name);
+      append_visible(line, field->value != NULL ? field->value : "null", TRUE);
+    } else if (field->value != NULL) {
       (json ? append_json : append_text)(line, field->name, field->value);
+    }
   }
   if (json)
     g_string_append_c(line, '}');

@@ -13,7 +13,7 @@ void qv_log_init(const char *program, const char *level, const char *format);
 
 /* An event with a message and pairs of name and value, NULL at the end; a
  * NULL value leaves its pair out. Names are lower camel case. A line is one write of at most 8 KiB; what is
- * not UTF-8 is replaced, control characters are escaped. */
+ * not UTF-8 is replaced; control characters, those that reorder a line and those that show nothing (base/invisible.h) are escaped. */
 void qv_log(QvLogLevel level, const char *message, ...) G_GNUC_NULL_TERMINATED;
 
 /* The same, with a message alone that is formatted. */

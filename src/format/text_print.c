@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/invisible.h"
 #include "format/text.h"
 
 enum { UNDECIDED = 0, SEQUENCE_BYTES_MAX = 32 };
@@ -26,28 +27,6 @@ static void put_escape(QvTextPrinter *printer, uint32_t c)
   int n = snprintf(text, sizeof text, c < 0x80 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)c);
   put(printer, text, (size_t)n);
   printer->line_start = false;
-}
-
-/* Characters that move, hide or reorder what is around them, or show nothing and carry words that way. Unicode 15.0: the categories Cc, Cf,
- * Zl and Zp of UnicodeData.txt and Default_Ignorable_Code_Point of DerivedCoreProperties.txt, which names unassigned ones too; but for
- * LF, TAB and the variation selectors FE00 to FE0F, which are on any coloured tick. */
-static const struct {
-  uint32_t first, last;
-} invisible[] = {
-  {0x00, 0x08},       {0x0b, 0x1f},       {0x7f, 0x9f},       {0xad, 0xad},       {0x34f, 0x34f},     {0x600, 0x605},
-  {0x61c, 0x61c},     {0x6dd, 0x6dd},     {0x70f, 0x70f},     {0x890, 0x891},     {0x8e2, 0x8e2},     {0x115f, 0x1160},
-  {0x17b4, 0x17b5},   {0x180b, 0x180f},   {0x200b, 0x200f},   {0x2028, 0x202e},   {0x2060, 0x206f},   {0x3164, 0x3164},
-  {0xfeff, 0xfeff},   {0xffa0, 0xffa0},   {0xfff0, 0xfffb},   {0x110bd, 0x110bd}, {0x110cd, 0x110cd}, {0x13430, 0x1343f},
-  {0x1bca0, 0x1bca3}, {0x1d173, 0x1d17a}, {0xe0000, 0xe0fff},
-};
-
-static bool is_invisible(uint32_t c)
-{
-  for (size_t i = 0; i < sizeof invisible / sizeof *invisible && c >= invisible[i].first; i++) {
-    if (c <= invisible[i].last)
-      return true;
-  }
-  return false;
 }
 
 /* What a CI system may trim off the start of a line before it looks for a command. */
@@ -159,7 +138,7 @@ static size_t step_character(QvTextPrinter *printer, const uint8_t *bytes, size_
     put_escape(printer, bytes[0] < 0x80 ? bytes[0] : 0xfffd);
     return 1;
   }
-  if (is_invisible(c)) {
+  if (qv_invisible_is(c)) {
     put_escape(printer, c);
   } else {
     put(printer, (const char *)bytes, c_n);

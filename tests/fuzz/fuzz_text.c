@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Repaired text is storable and within its cap; printed text has no control but LF, TAB and colours, nothing hidden, and is the same
- * whole and one byte at a time. */
+ * whole and one byte at a time. A line of the log is a line, shows all that is in it, and as JSON says what was to be said. */
 #include <string.h>
 
+#include "base/log.h"
+#include "format/json.h"
 #include "format/text.h"
 #include "fuzz.h"
 
@@ -80,6 +82,37 @@ static void check_repaired(char *text, size_t n, size_t max)
   free(text);
 }
 
+static void check_line(const char *line)
+{
+  size_t n = strlen(line);
+  check_visible(line, n);
+  for (size_t i = 0; i < n; i++)
+    QV_FUZZ_CHECK((uint8_t)line[i] >= 0x20 && line[i] != 0x7f);
+}
+
+static void check_log(const uint8_t *data, size_t size)
+{
+  g_autofree char *value = g_strndup((const char *)data, size), *valid = g_utf8_make_valid(value, -1);
+  const char *pairs[] = {"v", value, NULL};
+  g_autofree char *text = qv_log_format_line(FALSE, "p", QV_LOG_INFO, 0, value, pairs);
+  check_line(text);
+  g_autofree char *line = qv_log_format_line(TRUE, "p", QV_LOG_INFO, 0, value, pairs);
+  check_line(line);
+  json_t *event = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+  QV_FUZZ_CHECK(event && strcmp(json_string_value(json_object_get(event, "v")), valid) == 0 &&
+                strcmp(json_string_value(json_object_get(event, "message")), valid) == 0);
+  json_t *list = json_pack("[s]", valid);
+  g_autofree char *raw = json_dumps(list, JSON_COMPACT);
+  const QvLogField field = {"v", raw, TRUE};
+  g_autofree char *record = qv_log_format_record(TRUE, "p", 0, "m", &field, 1);
+  check_line(record);
+  json_t *got = json_loads(record, 0, NULL);
+  QV_FUZZ_CHECK(got && json_equal(json_object_get(got, "v"), list));
+  json_decref(got);
+  json_decref(list);
+  json_decref(event);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
   if (size > 8192)
@@ -98,5 +131,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
   char *line = qv_text_printable_line(data, size);
   QV_FUZZ_CHECK(line && !strpbrk(line, "\n\t\r\x1b"));
   free(line);
+  check_log(data, size);
   return 0;
 }

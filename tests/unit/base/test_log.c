@@ -44,6 +44,24 @@ static void test_escapes(void)
          "2023-11-14T22:13:20.123Z warning prog: x\\u000ay v=\"a\\u000ab\\\"c\\\\\\u001b[31m\xef\xbf\xbd\\u007f\"");
 }
 
+/* What drives a terminal, reorders a line or hides in it, with one of two UTF-16 units and neighbours that are shown. */
+static void test_invisible(void)
+{
+  const char *value = "a\xc2\x9b" "31m\xc2\x85\xe2\x80\xae" "b\xe2\x81\xa6\xd8\x9c\xe2\x80\x8b\xc2\xad\xef\xbb\xbf\xf3\xa0\x81\x81\xe2\x80\xa8" "c",
+             *shown = "\xc2\xa0\xc3\xa9\xe2\x80\x90\xe2\x9c\x94\xef\xb8\x8f\xf0\x9f\x98\x80",
+             *pairs[] = {"v", value, "w", shown, NULL};
+#define ESCAPED "a\\u009b31m\\u0085\\u202eb\\u2066\\u061c\\u200b\\u00ad\\ufeff\\udb40\\udc41\\u2028c"
+#define SHOWN "\xc2\xa0\xc3\xa9\xe2\x80\x90\xe2\x9c\x94\xef\xb8\x8f\xf0\x9f\x98\x80"
+  expect(TRUE, value, pairs,
+         "{\"time\":\"2023-11-14T22:13:20.123Z\",\"level\":\"warning\",\"program\":\"prog\",\"message\":\"" ESCAPED "\","
+         "\"v\":\"" ESCAPED "\",\"w\":\"" SHOWN "\"}");
+  expect(FALSE, value, pairs, "2023-11-14T22:13:20.123Z warning prog: " ESCAPED " v=" ESCAPED " w=" SHOWN);
+  /* In a field that is JSON such a character can only be in a string, whose own escapes stay. */
+  const QvLogField field = {"list", "[{\"h\":\"\\\"\\n\xc2\x9b\x7f\xe2\x80\xae\xf3\xa0\x81\x81\"}]", TRUE};
+  g_autofree char *json = qv_log_format_record(TRUE, "prog", 0, "m", &field, 1);
+  g_assert_nonnull(strstr(json, "\"list\":[{\"h\":\"\\\"\\n\\u009b\\u007f\\u202e\\udb40\\udc41\"}]}"));
+}
+
 static char *stderr_of_child(const char *level)
 {
   int pair[2];
@@ -86,6 +104,7 @@ int main(int argc, char **argv)
   g_test_add_func("/log/forms", test_forms);
   g_test_add_func("/log/record", test_record);
   g_test_add_func("/log/escapes", test_escapes);
+  g_test_add_func("/log/invisible", test_invisible);
   g_test_add_func("/log/levels", test_levels);
   return g_test_run();
 }
