@@ -274,28 +274,6 @@ void qv_sweep_order_clear(QvSweepOrder *order)
   *order = (QvSweepOrder){0};
 }
 
-char *qv_backend_facts_format(const QvBackendFacts *facts, gsize *n)
-{
-  return qv_setup_dump(json_pack("{s:s,s:s,s:s}", "runtimeVersion", facts->runtime_version, "platform", facts->platform,
-                        "cgroup", facts->cgroup),
-              n);
-}
-
-QvBackendFacts *qv_backend_facts_parse(const char *text, gsize n, GError **error)
-{
-  json_error_t why = {0};
-  json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
-  const char *version, *platform, *cgroup;
-  QvBackendFacts *facts = NULL;
-  if (root != NULL && json_unpack_ex(root, &why, 0, "{s:s,s:s,s:s !}", "runtimeVersion", &version, "platform",
-                                     &platform, "cgroup", &cgroup) == 0)
-    facts = qv_backend_facts_copy(&(QvBackendFacts){(char *)version, (char *)platform, (char *)cgroup});
-  else
-    bad("facts of the backend", &why, error);
-  json_decref(root);
-  return facts;
-}
-
 QvBackendFacts *qv_backend_facts_copy(const QvBackendFacts *facts)
 {
   QvBackendFacts *copy = g_new0(QvBackendFacts, 1);
@@ -313,4 +291,42 @@ void qv_backend_facts_free(QvBackendFacts *facts)
   g_free(facts->platform);
   g_free(facts->cgroup);
   g_free(facts);
+}
+
+char *qv_sweep_word_format(const QvSweepWord *word, gsize *n)
+{
+  const QvBackendFacts *facts = word->facts;
+  json_t *tried = facts != NULL ? json_pack("{s:s,s:s,s:s}", "runtimeVersion", facts->runtime_version, "platform", facts->platform,
+                                            "cgroup", facts->cgroup)
+                                : json_null();
+  return qv_setup_dump(json_pack("{s:s?,s:o}", "engine", word->engine, "facts", tried), n);
+}
+
+QvSweepWord *qv_sweep_word_parse(const char *text, gsize n, GError **error)
+{
+  json_error_t why = {0};
+  json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why), *engine = NULL, *tried = NULL;
+  g_autoptr(QvSweepWord) word = g_new0(QvSweepWord, 1);
+  const char *version, *platform, *cgroup;
+  gboolean fine = root != NULL && json_unpack_ex(root, &why, 0, "{s:o,s:o !}", "engine", &engine, "facts", &tried) == 0;
+  if (fine && !json_is_null(tried)) {
+    fine = json_unpack_ex(tried, &why, 0, "{s:s,s:s,s:s !}", "runtimeVersion", &version, "platform", &platform, "cgroup", &cgroup) == 0;
+    if (fine)
+      word->facts = qv_backend_facts_copy(&(QvBackendFacts){(char *)version, (char *)platform, (char *)cgroup});
+  }
+  if (fine)
+    word->engine = g_strdup(json_string_value(engine));
+  else
+    bad("a sweeper's word", &why, error);
+  json_decref(root);
+  return fine ? g_steal_pointer(&word) : NULL;
+}
+
+void qv_sweep_word_free(QvSweepWord *word)
+{
+  if (word == NULL)
+    return;
+  g_free(word->engine);
+  qv_backend_facts_free(word->facts);
+  g_free(word);
 }

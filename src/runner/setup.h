@@ -147,16 +147,25 @@ char *qv_sweep_order_format(const QvSweepOrder *order);
 gboolean qv_sweep_order_parse(const char *text, QvSweepOrder *order, GError **error);
 void qv_sweep_order_clear(QvSweepOrder *order);
 
-/* What the trial of a backend found: the sweep role's answer. */
+/* What the trial of a backend found. */
 typedef struct {
   char *runtime_version;
   char *platform; /* of the runtime: "systrap" */
   char *cgroup;   /* "v1" or "v2" */
 } QvBackendFacts;
 
-char *qv_backend_facts_format(const QvBackendFacts *facts, gsize *n);
-/* QV_ERROR_FORMAT. */
-QvBackendFacts *qv_backend_facts_parse(const char *text, gsize n, GError **error);
 QvBackendFacts *qv_backend_facts_copy(const QvBackendFacts *facts);
 void qv_backend_facts_free(QvBackendFacts *facts);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvBackendFacts, qv_backend_facts_free)
+
+/* All that the sweep role says, at once. Each is NULL where there is nothing to say of it. */
+typedef struct {
+  char *engine;          /* of a watch, as it begins: what the engine is (qv_backend_engine) */
+  QvBackendFacts *facts; /* the backend was tried and is good */
+} QvSweepWord;
+
+char *qv_sweep_word_format(const QvSweepWord *word, gsize *n);
+/* QV_ERROR_FORMAT. */
+QvSweepWord *qv_sweep_word_parse(const char *text, gsize n, GError **error);
+void qv_sweep_word_free(QvSweepWord *word);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvSweepWord, qv_sweep_word_free)

@@ -2,8 +2,6 @@
 /* Owns the sweeper. */
 #include "runner/sweep.h"
 
-#include <string.h>
-
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/exit.h"
@@ -18,13 +16,10 @@
 /* Another sweep that has a sandbox in its hands has given it up by then. */
 enum { BUSY_MS = 45000, BUSY_POLL_MS = 100 };
 
-static gboolean say_facts(const QvBackend *backend, char *version, GError **error)
+static gboolean say(const QvSweepWord *word, GError **error)
 {
-  QvBackendFacts facts = {.runtime_version = version,
-                          .platform = (char *)qv_backend_platform(backend),
-                          .cgroup = (char *)qv_backend_cgroup(backend)};
   gsize n;
-  g_autofree char *text = qv_backend_facts_format(&facts, &n);
+  g_autofree char *text = qv_sweep_word_format(word, &n);
   return qv_fd_write_all(QV_SPAWN_FD_FIRST, "supervisor", text, n, error);
 }
 
@@ -54,7 +49,7 @@ static gboolean say_engine(gpointer data)
   g_autoptr(GError) error = NULL;
   g_autoptr(QvBackend) backend = qv_place_open(&order->place, &error);
   g_autofree char *text = backend != NULL ? qv_backend_engine(backend) : NULL;
-  return text != NULL && qv_fd_write_all(QV_SPAWN_FD_FIRST, "supervisor", text, strlen(text), &error);
+  return text != NULL && say(&(QvSweepWord){.engine = text}, &error);
 }
 
 static int sweep(const QvSweepOrder *order)
@@ -92,7 +87,10 @@ static int sweep(const QvSweepOrder *order)
     qv_log(QV_LOG_ERROR, "backend fails its test", "backend", order->place.backend, "error", error->message, NULL);
     return QV_SWEEP_UNUSABLE;
   }
-  if (!say_facts(backend, version, &error)) {
+  QvBackendFacts facts = {.runtime_version = version,
+                          .platform = (char *)qv_backend_platform(backend),
+                          .cgroup = (char *)qv_backend_cgroup(backend)};
+  if (!say(&(QvSweepWord){.facts = &facts}, &error)) {
     qv_log(QV_LOG_ERROR, "supervisor does not listen", "error", error->message, NULL);
     return QV_SWEEP_UNUSABLE;
   }

@@ -11,7 +11,7 @@
 #include "runner/spawn.h"
 #include "runner/sweep.h"
 
-enum { FACTS_BYTES_MAX = 4096 };
+enum { WORD_BYTES_MAX = 8192 };
 
 typedef struct {
   QvSweeperDone done;
@@ -21,17 +21,26 @@ typedef struct {
   guint ear;          /* source; 0: it has said it */
 } Sweeper;
 
-static QvBackendFacts *read_facts(int fd)
+/* NULL: it has said nothing, or said it before. All of it at once: a pipe takes so little as a whole. */
+static QvSweepWord *hear(Sweeper *sweeper)
 {
   g_autoptr(GError) error = NULL;
-  gsize n = 0;
-  g_autofree char *text = qv_fd_read_all(fd, "the sweeper", FACTS_BYTES_MAX, &n, &error);
-  if (text == NULL || n == 0)
-    return NULL;
-  QvBackendFacts *facts = qv_backend_facts_parse(text, n, &error);
-  if (facts == NULL)
+  char text[WORD_BYTES_MAX];
+  ssize_t n = read(sweeper->fd, text, sizeof text);
+  QvSweepWord *word = n > 0 ? qv_sweep_word_parse(text, (gsize)n, &error) : NULL;
+  if (error != NULL)
     qv_log(QV_LOG_ERROR, "sweeper says nothing that makes sense", "error", error->message, NULL);
-  return facts;
+  return word;
+}
+
+static gboolean on_word(gint fd, GIOCondition condition, gpointer data)
+{
+  Sweeper *sweeper = data;
+  sweeper->ear = 0;
+  g_autoptr(QvSweepWord) word = hear(sweeper);
+  if (word != NULL && word->engine != NULL)
+    sweeper->said(word->engine, sweeper->data);
+  return G_SOURCE_REMOVE;
 }
 
 static void on_end(GPid pid, int wait_status, gpointer data)
@@ -39,8 +48,8 @@ static void on_end(GPid pid, int wait_status, gpointer data)
   Sweeper *sweeper = data;
   QvSweepEnd end = {.status = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : QV_SWEEP_UNUSABLE};
   g_clear_handle_id(&sweeper->ear, g_source_remove);
-  g_autoptr(QvBackendFacts) facts = sweeper->said == NULL && end.status != QV_SWEEP_UNUSABLE ? read_facts(sweeper->fd) : NULL;
-  end.facts = facts;
+  g_autoptr(QvSweepWord) word = hear(sweeper);
+  end.facts = word != NULL && end.status != QV_SWEEP_UNUSABLE ? word->facts : NULL;
   sweeper->done(&end, sweeper->data);
   close(sweeper->fd);
   g_free(sweeper);
@@ -51,6 +60,7 @@ static gboolean spawn(const char *order, int *fd, GPid *pid, GError **error)
   int ends[2];
   if (!qv_fd_pipe(ends, error))
     return FALSE;
+  g_unix_set_fd_nonblocking(ends[0], TRUE, NULL); /* whatever holds the other end still, when it has ended */
   gboolean started = qv_spawn_role(QV_ROLE_SWEEP, order, &ends[1], 1, pid, error);
   close(ends[1]);
   if (started)
@@ -58,19 +68,6 @@ static gboolean spawn(const char *order, int *fd, GPid *pid, GError **error)
   else
     close(ends[0]);
   return started;
-}
-
-/* All of it at once: a pipe takes so little as a whole. */
-static gboolean on_said(gint fd, GIOCondition condition, gpointer data)
-{
-  Sweeper *sweeper = data;
-  char text[FACTS_BYTES_MAX + 1];
-  ssize_t n = read(fd, text, FACTS_BYTES_MAX);
-  sweeper->ear = 0;
-  text[MAX(n, 0)] = '\0';
-  if (n > 0)
-    sweeper->said(text, sweeper->data);
-  return G_SOURCE_REMOVE;
 }
 
 /* NULL: DONE was called. */
@@ -107,5 +104,5 @@ void qv_sweeper_watch(const QvPlace *place, QvSweeperSaid said, QvSweeperDone do
   if (sweeper == NULL)
     return;
   sweeper->said = said;
-  sweeper->ear = g_unix_fd_add(sweeper->fd, G_IO_IN | G_IO_HUP, on_said, sweeper);
+  sweeper->ear = g_unix_fd_add(sweeper->fd, G_IO_IN | G_IO_HUP, on_word, sweeper);
 }

@@ -151,18 +151,27 @@ static void test_sweep_order(void)
   g_assert_false(qv_sweep_order_parse("{}", &back, NULL));
 }
 
-static void test_backend_facts(void)
+static void test_sweep_word(void)
 {
   QvBackendFacts facts = {(char *)"release-1", (char *)"systrap", (char *)"v2"};
+  QvSweepWord word = {.facts = &facts};
   gsize n;
-  g_autofree char *text = qv_backend_facts_format(&facts, &n);
-  g_autoptr(QvBackendFacts) back = qv_backend_facts_parse(text, n, NULL);
-  g_assert_cmpstr(back->runtime_version, ==, "release-1");
-  g_assert_cmpstr(back->platform, ==, "systrap");
-  g_assert_cmpstr(back->cgroup, ==, "v2");
-  g_autoptr(GError) error = NULL;
-  g_assert_null(qv_backend_facts_parse("{\"cgroup\":\"v2\"}", 15, &error));
-  g_assert_error(error, QV_ERROR, QV_ERROR_FORMAT);
+  g_autofree char *text = qv_sweep_word_format(&word, &n);
+  g_autoptr(QvSweepWord) back = qv_sweep_word_parse(text, n, NULL);
+  g_assert_null(back->engine);
+  g_assert_cmpstr(back->facts->runtime_version, ==, "release-1");
+  g_assert_cmpstr(back->facts->platform, ==, "systrap");
+  g_assert_cmpstr(back->facts->cgroup, ==, "v2");
+  g_autofree char *watch = qv_sweep_word_format(&(QvSweepWord){.engine = (char *)"{\"version\":\"26\"}"}, &n);
+  g_autoptr(QvSweepWord) watched = qv_sweep_word_parse(watch, n, NULL);
+  g_assert_null(watched->facts);
+  g_assert_cmpstr(watched->engine, ==, "{\"version\":\"26\"}");
+  static const char *const bad[] = {"", "null", "{}", "{\"engine\":null,\"facts\":{\"cgroup\":\"v2\"}}"};
+  for (gsize i = 0; i < G_N_ELEMENTS(bad); i++) {
+    g_autoptr(GError) error = NULL;
+    g_assert_null(qv_sweep_word_parse(bad[i], strlen(bad[i]), &error));
+    g_assert_error(error, QV_ERROR, QV_ERROR_FORMAT);
+  }
 }
 
 /* ---- results */
@@ -252,7 +261,7 @@ int main(int argc, char **argv)
   g_test_add_func("/setup/warm-order", test_warm_order);
   g_test_add_func("/setup/box-kind", test_box_kind);
   g_test_add_func("/setup/sweep-order", test_sweep_order);
-  g_test_add_func("/setup/backend-facts", test_backend_facts);
+  g_test_add_func("/setup/sweep-word", test_sweep_word);
   g_test_add_func("/setup/results", test_results);
   return g_test_run();
 }
