@@ -35,6 +35,7 @@ struct QvGate {
   gboolean unfit;      /* when it answered last it was not any more what the backend needs */
   gboolean watching;   /* a process waits for its loss */
   gint64 watched_at;   /* since when, monotonic us */
+  QvRepeat said, watch_said; /* of sweeps that failed since one was clean, and of watches */
   guint64 mark;  /* what the running sweep can speak for */
   void (*changed)(gpointer data);
   gpointer data;
@@ -77,6 +78,8 @@ void qv_gate_free(QvGate *gate)
     return;
   g_clear_handle_id(&gate->again, g_source_remove);
   qv_problems_free(gate->problems);
+  qv_repeat_clear(&gate->said);
+  qv_repeat_clear(&gate->watch_said);
   g_free(gate);
 }
 
@@ -128,6 +131,13 @@ static void on_watched(const QvSweepEnd *end, gpointer data)
   gate->again = g_timeout_add(lasted ? 0 : ENGINE_AGAIN_MS, on_again, gate);
 }
 
+static void say_back(QvGate *gate)
+{
+  guint unsaid = qv_repeat_clear(&gate->said);
+  g_autofree char *not_said = unsaid > 0 ? g_strdup_printf("%u", unsaid) : NULL;
+  qv_log(QV_LOG_INFO, "the engine can be used again", "notSaid", not_said, NULL);
+}
+
 /* The sweeper could talk to the engine, or it could not; or it would not, since a runtime was registered otherwise or the engine
  * was replaced. */
 static void judge_engine(QvGate *gate, int status)
@@ -146,11 +156,13 @@ static void judge_engine(QvGate *gate, int status)
     return;
   }
   gate->unfit = FALSE;
+  if (qv_problems_any(gate->problems, QV_PROBLEM_ENGINE))
+    say_back(gate);
   qv_problems_clear(gate->problems, QV_PROBLEM_ENGINE, ENGINE_ID);
   if (!gate->watching) {
     gate->watching = TRUE;
     gate->watched_at = g_get_monotonic_time();
-    qv_sweeper_watch(gate->place, on_engine, on_watched, gate);
+    qv_sweeper_watch(gate->place, &gate->watch_said, on_engine, on_watched, gate);
   }
 }
 
@@ -163,6 +175,8 @@ static void on_swept(const QvSweepEnd *end, gpointer data)
   /* What was told while it ran is left for the next one. */
   gboolean was_open = gate->open;
   judge_engine(gate, end->status);
+  if (end->status == QV_SWEEP_CLEAN)
+    qv_repeat_clear(&gate->said);
   if (end->status != QV_SWEEP_CLEAN || !qv_problems_clear_until(gate->problems, QV_PROBLEM_SWEEP, gate->mark))
     plan_sweep(gate);
   else if (gate->open && !was_open)
@@ -177,7 +191,7 @@ static gboolean on_again(gpointer data)
   gate->again = 0;
   gate->sweeping = TRUE;
   gate->mark = qv_problems_mark(gate->problems);
-  qv_sweeper_start(gate->place, NULL, NULL, on_swept, gate);
+  qv_sweeper_start(gate->place, NULL, NULL, &gate->said, on_swept, gate);
   return G_SOURCE_REMOVE;
 }
 

@@ -99,7 +99,7 @@ static void act(QvJobRun *run, QvRunAction action)
     break;
   case QV_RUN_DO_KILL: qv_job_link_kill(run->link); break;
   case QV_RUN_DO_SWEEP:
-    qv_sweeper_start(&run->supervisor->place, run->sandbox_id, NULL, on_swept, qv_run_ref(run));
+    qv_sweeper_start(&run->supervisor->place, run->sandbox_id, NULL, NULL, on_swept, qv_run_ref(run));
     break;
   case QV_RUN_DO_STORE: qv_job_link_store(run->link); break;
   case QV_RUN_DO_FAIL: qv_run_fail(run); break;

@@ -299,25 +299,33 @@ char *qv_sweep_word_format(const QvSweepWord *word, gsize *n)
   json_t *tried = facts != NULL ? json_pack("{s:s,s:s,s:s}", "runtimeVersion", facts->runtime_version, "platform", facts->platform,
                                             "cgroup", facts->cgroup)
                                 : json_null();
-  return qv_setup_dump(json_pack("{s:s?,s:o}", "engine", word->engine, "facts", tried), n);
+  g_autofree char *error = word->error != NULL ? g_utf8_make_valid(word->error, strnlen(word->error, QV_SWEEP_ERROR_BYTES_MAX)) : NULL;
+  return qv_setup_dump(json_pack("{s:s?,s:o,s:s?,s:s?}", "engine", word->engine, "facts", tried, "event", word->event, "error",
+                                 error),
+                       n);
 }
 
 QvSweepWord *qv_sweep_word_parse(const char *text, gsize n, GError **error)
 {
   json_error_t why = {0};
-  json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why), *engine = NULL, *tried = NULL;
+  json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why), *engine = NULL, *tried = NULL, *event = NULL,
+         *failure = NULL;
   g_autoptr(QvSweepWord) word = g_new0(QvSweepWord, 1);
   const char *version, *platform, *cgroup;
-  gboolean fine = root != NULL && json_unpack_ex(root, &why, 0, "{s:o,s:o !}", "engine", &engine, "facts", &tried) == 0;
+  gboolean fine = root != NULL && json_unpack_ex(root, &why, 0, "{s:o,s:o,s:o,s:o !}", "engine", &engine, "facts", &tried,
+                                                 "event", &event, "error", &failure) == 0;
   if (fine && !json_is_null(tried)) {
     fine = json_unpack_ex(tried, &why, 0, "{s:s,s:s,s:s !}", "runtimeVersion", &version, "platform", &platform, "cgroup", &cgroup) == 0;
     if (fine)
       word->facts = qv_backend_facts_copy(&(QvBackendFacts){(char *)version, (char *)platform, (char *)cgroup});
   }
-  if (fine)
+  if (fine) {
     word->engine = g_strdup(json_string_value(engine));
-  else
+    word->event = g_strdup(json_string_value(event));
+    word->error = g_strdup(json_string_value(failure));
+  } else {
     bad("a sweeper's word", &why, error);
+  }
   json_decref(root);
   return fine ? g_steal_pointer(&word) : NULL;
 }
@@ -327,6 +335,8 @@ void qv_sweep_word_free(QvSweepWord *word)
   if (word == NULL)
     return;
   g_free(word->engine);
+  g_free(word->event);
+  g_free(word->error);
   qv_backend_facts_free(word->facts);
   g_free(word);
 }

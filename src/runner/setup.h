@@ -162,7 +162,11 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(QvBackendFacts, qv_backend_facts_free)
 typedef struct {
   char *engine;          /* of a watch, as it begins: what the engine is (qv_backend_engine) */
   QvBackendFacts *facts; /* the backend was tried and is good */
+  char *event;           /* what went wrong, for the log, where the exit status says that something did */
+  char *error;           /* and why; cut to QV_SWEEP_ERROR_BYTES_MAX */
 } QvSweepWord;
+
+enum { QV_SWEEP_ERROR_BYTES_MAX = 1024 };
 
 char *qv_sweep_word_format(const QvSweepWord *word, gsize *n);
 /* QV_ERROR_FORMAT. */

@@ -94,7 +94,7 @@ static void maybe_done(Start *start)
   QvSmokeReport *report = parse(start->answer);
   if (report == NULL) {
     qv_log(QV_LOG_ERROR, "the smoke test gave no answer", NULL);
-    qv_sweeper_start(&start->place, NULL, NULL, on_swept, start);
+    qv_sweeper_start(&start->place, NULL, NULL, NULL, on_swept, start);
     return;
   }
   start->done(report, start->data);

@@ -362,7 +362,7 @@ static void run(Supervisor *self, const QvTrialImages *trial)
   guint sources[] = {g_unix_signal_add(SIGTERM, on_stop, self), g_unix_signal_add(SIGINT, on_stop, self),
                      g_unix_signal_add(SIGHUP, on_reload, self)};
   warn_insecure(self->shared.config);
-  qv_sweeper_start(&self->shared.place, NULL, trial, on_first_sweep, self);
+  qv_sweeper_start(&self->shared.place, NULL, trial, NULL, on_first_sweep, self);
   /* Where the sweeper could not even be started, the loop has been told to quit before it ran. */
   if (self->status == 0)
     g_main_loop_run(self->loop);

@@ -23,6 +23,17 @@ static gboolean say(const QvSweepWord *word, GError **error)
   return qv_fd_write_all(QV_SPAWN_FD_FIRST, "supervisor", text, n, error);
 }
 
+/* The supervisor says it, for it alone knows how often it was said before. */
+static void fail(QvSweepWord *word, const char *event, const GError *error)
+{
+  if (word->event != NULL)
+    qv_log(QV_LOG_ERROR, word->event, "error", word->error, NULL);
+  g_free(word->event);
+  g_free(word->error);
+  word->event = g_strdup(event);
+  word->error = g_strdup(error != NULL ? error->message : NULL);
+}
+
 /* One sandbox's slot is free when this ends: while the gate's sweep has it in its hands, it is still there. Of all, those in use are
  * other jobs'. What an engine may still start is nothing yet: the minute's sweep removes it, as where the job process was through. */
 static gboolean remove_left(QvBackend *backend, const char *sandbox_id, guint *removed, GError **error)
@@ -52,12 +63,12 @@ static gboolean say_engine(gpointer data)
   return text != NULL && say(&(QvSweepWord){.engine = text}, &error);
 }
 
-static int sweep(const QvSweepOrder *order)
+static int sweep(const QvSweepOrder *order, QvSweepWord *word)
 {
   g_autoptr(GError) error = NULL;
   g_autoptr(QvBackend) backend = qv_place_open(&order->place, &error);
   if (backend == NULL) {
-    qv_log(QV_LOG_ERROR, "backend cannot be used", "backend", order->place.backend, "error", error->message, NULL);
+    fail(word, "backend cannot be used", error);
     return error->code == QV_ERROR_POLICY || error->code == QV_ERROR_LIMIT ? QV_EXIT_CONFIG : QV_SWEEP_UNUSABLE;
   }
   if (g_strcmp0(order->sandbox_id, QV_SWEEP_WATCH) == 0) {
@@ -75,7 +86,7 @@ static int sweep(const QvSweepOrder *order)
     qv_logf(QV_LOG_INFO, "swept %u sandboxes that an earlier run left", removed);
   int status = clean ? QV_SWEEP_CLEAN : QV_SWEEP_LEFT;
   if (!clean)
-    qv_log(QV_LOG_ERROR, "sweep failed", "error", error->message, NULL);
+    fail(word, "sweep failed", error);
   g_clear_error(&error);
   if (order->trial.digests == NULL || order->trial.digests[0] == NULL)
     return status;
@@ -84,16 +95,11 @@ static int sweep(const QvSweepOrder *order)
                             .digests = (const char *const *)order->trial.digests};
   if (!qv_backend_check(backend, &images, &version, &error) ||
       !qv_egress_trial(backend, &order->trial, order->place.egress_proxy, NULL, &error)) {
-    qv_log(QV_LOG_ERROR, "backend fails its test", "backend", order->place.backend, "error", error->message, NULL);
+    fail(word, "backend fails its test", error);
     return QV_SWEEP_UNUSABLE;
   }
-  QvBackendFacts facts = {.runtime_version = version,
-                          .platform = (char *)qv_backend_platform(backend),
-                          .cgroup = (char *)qv_backend_cgroup(backend)};
-  if (!say(&(QvSweepWord){.facts = &facts}, &error)) {
-    qv_log(QV_LOG_ERROR, "supervisor does not listen", "error", error->message, NULL);
-    return QV_SWEEP_UNUSABLE;
-  }
+  word->facts = qv_backend_facts_copy(&(QvBackendFacts){
+    .runtime_version = version, .platform = (char *)qv_backend_platform(backend), .cgroup = (char *)qv_backend_cgroup(backend)});
   qv_log(QV_LOG_INFO, "backend tried", "backend", order->place.backend, "runtime", version, "platform",
          qv_backend_platform(backend), "cgroup", qv_backend_cgroup(backend), NULL);
   return status;
@@ -103,12 +109,17 @@ int qv_sweep_main(const char *text)
 {
   qv_role_enter(TRUE);
   g_autoptr(GError) error = NULL;
+  g_autoptr(QvSweepWord) word = g_new0(QvSweepWord, 1);
   QvSweepOrder order = {0};
-  if (text == NULL || !qv_sweep_order_parse(text, &order, &error)) {
-    qv_log(QV_LOG_ERROR, "no order to sweep", "error", error != NULL ? error->message : NULL, NULL);
+  int status = QV_SWEEP_UNUSABLE;
+  if (text != NULL && qv_sweep_order_parse(text, &order, &error))
+    status = sweep(&order, word);
+  else
+    fail(word, "no order to sweep", error);
+  qv_sweep_order_clear(&order);
+  if ((word->facts != NULL || word->event != NULL) && !say(word, &error)) {
+    qv_log(QV_LOG_ERROR, "supervisor does not listen", "error", error->message, NULL);
     return QV_SWEEP_UNUSABLE;
   }
-  int status = sweep(&order);
-  qv_sweep_order_clear(&order);
   return status;
 }

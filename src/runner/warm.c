@@ -256,7 +256,7 @@ static void on_exited(gpointer data)
   if (box->gone)
     box_removed(pool, box);
   else
-    qv_sweeper_start(&pool->supervisor->place, box->id, NULL, on_swept, box);
+    qv_sweeper_start(&pool->supervisor->place, box->id, NULL, NULL, on_swept, box);
 }
 
 static const QvJobLinkEvents box_events = {.started = on_started, .trouble = on_trouble, .gone = on_gone, .exited = on_exited};

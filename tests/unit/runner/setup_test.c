@@ -166,7 +166,13 @@ static void test_sweep_word(void)
   g_autoptr(QvSweepWord) watched = qv_sweep_word_parse(watch, n, NULL);
   g_assert_null(watched->facts);
   g_assert_cmpstr(watched->engine, ==, "{\"version\":\"26\"}");
-  static const char *const bad[] = {"", "null", "{}", "{\"engine\":null,\"facts\":{\"cgroup\":\"v2\"}}"};
+  /* A reason from outside may be long, and anything. */
+  g_autofree char *long_error = g_strnfill(2 * QV_SWEEP_ERROR_BYTES_MAX, '\xff');
+  g_autofree char *failed = qv_sweep_word_format(&(QvSweepWord){.event = (char *)"sweep failed", .error = long_error}, &n);
+  g_autoptr(QvSweepWord) failure = qv_sweep_word_parse(failed, n, NULL);
+  g_assert_cmpstr(failure->event, ==, "sweep failed");
+  g_assert_cmpuint(g_utf8_strlen(failure->error, -1), ==, QV_SWEEP_ERROR_BYTES_MAX);
+  static const char *const bad[] = {"", "null", "{}", "{\"engine\":null,\"event\":null,\"error\":null,\"facts\":{\"cgroup\":\"v2\"}}"};
   for (gsize i = 0; i < G_N_ELEMENTS(bad); i++) {
     g_autoptr(GError) error = NULL;
     g_assert_null(qv_sweep_word_parse(bad[i], strlen(bad[i]), &error));
