@@ -34,7 +34,8 @@ page."""),
 Node itself spends 5 to 10 ms a job and the `docker` client that it starts 17 to 22; ours was 33 while its two processes a job were
 executed for it, each linking twenty libraries, and is 13 to 14 since they are forked by one that has linked them. That a crash or a
 takeover in them is one job's is worth two processes. Nearly all of what is left is the kernel's, in many parts: page faults after a fork
-15 %, opens 11 % and reads 9 % (most of both are looks at every process of the host for those of the container), forks 8 %."""),
+15 %, opens 11 % and reads 9 %, forks 8 %. Most of the opens and reads were the look at every process of the host for those of the container: three
+files of each when this was taken apart. Once the container's control groups are gone it is one of each now."""),
     ("node_job_ratio_docker", """
 most of the processor time is spent by what both sides use: dockerd, containerd and its shims 160 to 170 ms a job, gVisor 100 to 110,
 where this was looked at; our runner 13, Node's 25. The engine took 15 ms more of ours while each job asked it for its version and its

@@ -3,6 +3,7 @@
  * carry a container's id. The id has 256 random bits, so whatever has it is the container's. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "sandbox/docker_private.h"
 
 #define TEXT_BYTES_MAX (256 * 1024)
+#define NAME_BYTES 32
 #define PAUSE_US 5000
 #define CGROUP_MOUNT "/sys/fs/cgroup"
 #define GROUP_DEPTH 4 /* hierarchy, up to two parents, the container's own */
@@ -34,37 +36,75 @@ static gboolean is_zombie(const char *pid)
   return behind == NULL || g_str_has_prefix(behind, ") Z") || g_str_has_prefix(behind, ") X");
 }
 
-static gboolean belongs(const char *pid, const char *container)
+/* Of every process of the host, so one call of each kind. "" where it is gone. */
+static void read_name(int proc, const char *pid, char name[static NAME_BYTES])
+{
+  char path[32];
+  g_snprintf(path, sizeof path, "%s/comm", pid);
+  QV_AUTOFD int fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
+  ssize_t n = fd >= 0 ? read(fd, name, NAME_BYTES - 1) : 0;
+  name[MAX(n, 0)] = '\0';
+}
+
+static gboolean in_group(const char *pid, const char *container)
 {
   gsize n;
   g_autofree char *groups = read_proc(pid, "cgroup", &n);
-  if (groups != NULL && strstr(groups, container) != NULL)
-    return !is_zombie(pid);
-  /* An argument of its own, or the end of one: "-id" "<id>", "--bundle=…/<id>". A process that only mentions it somewhere
-   * else (a person's `docker logs`) is not the container's. */
-  g_autofree char *arguments = read_proc(pid, "cmdline", &n);
-  g_autofree char *name = read_proc(pid, "comm", &(gsize){0});
-  if (arguments == NULL || name == NULL)
-    return FALSE;
-  gboolean known = g_str_has_prefix(name, "containerd-shim") || g_str_has_prefix(name, "exe") ||
-                   g_str_has_prefix(name, "runsc") || g_str_has_prefix(name, "runc");
-  gboolean named = FALSE;
-  for (const char *arg = arguments; arg < arguments + n; arg += strlen(arg) + 1)
-    named |= g_str_has_suffix(arg, container);
-  return known && named;
+  return groups != NULL && strstr(groups, container) != NULL && !is_zombie(pid);
 }
 
-GArray *qv_docker_processes(const char *container)
+/* An argument of its own, or the end of one: "-id" "<id>", "--bundle=…/<id>". A process that only mentions it somewhere
+ * else (a person's `docker logs`) is not the container's. */
+static gboolean is_named(int proc, const char *pid, const char *container)
+{
+  char name[NAME_BYTES];
+  gsize n = 0;
+  read_name(proc, pid, name);
+  if (!g_str_has_prefix(name, "containerd-shim") && !g_str_has_prefix(name, "exe") && !g_str_has_prefix(name, "runsc") &&
+      !g_str_has_prefix(name, "runc"))
+    return FALSE;
+  g_autofree char *arguments = read_proc(pid, "cmdline", &n);
+  gboolean named = FALSE;
+  for (const char *arg = arguments; arg != NULL && arg < arguments + n; arg += strlen(arg) + 1)
+    named |= g_str_has_suffix(arg, container);
+  return named;
+}
+
+/* Not there, in a hierarchy that is: of one that was taken off nothing can be seen. */
+static gboolean is_gone(const char *folder)
+{
+  g_autofree char *parent = g_path_get_dirname(folder);
+  g_autofree char *beside = g_build_filename(parent, "cgroup.procs", NULL);
+  return access(folder, F_OK) != 0 && errno == ENOENT && access(beside, F_OK) == 0;
+}
+
+/* The kernel removes no group that a process is in, and a guest makes none and moves nobody: where every group that the container had is
+ * gone nobody is in one. FALSE wherever that is not certain. */
+static gboolean are_groups_gone(const QvDockerGroup *group)
+{
+  gboolean gone = group != NULL && group->all != NULL && !group->unseen;
+  for (guint i = 0; gone && i < group->all->len; i++)
+    gone = is_gone(g_ptr_array_index(group->all, i));
+  return gone;
+}
+
+GArray *qv_docker_processes(const char *container, const QvDockerGroup *group)
 {
   GArray *pids = g_array_new(FALSE, FALSE, sizeof(gint));
-  g_autoptr(GDir) proc = g_dir_open("/proc", 0, NULL);
-  for (const char *name = proc != NULL ? g_dir_read_name(proc) : NULL; name != NULL; name = g_dir_read_name(proc)) {
+  gboolean grouped = !are_groups_gone(group);
+  DIR *proc = opendir("/proc");
+  for (const struct dirent *entry = proc != NULL ? readdir(proc) : NULL; entry != NULL; entry = readdir(proc)) {
     guint64 number;
-    if (!g_ascii_string_to_unsigned(name, 10, 2, G_MAXINT, &number, NULL) || !belongs(name, container))
+    const char *name = entry->d_name;
+    if (!g_ascii_isdigit(name[0]) || !g_ascii_string_to_unsigned(name, 10, 2, G_MAXINT, &number, NULL))
+      continue;
+    if (!is_named(dirfd(proc), name, container) && !(grouped && in_group(name, container)))
       continue;
     gint pid = (gint)number;
     g_array_append_val(pids, pid);
   }
+  if (proc != NULL)
+    closedir(proc);
   return pids;
 }
 
@@ -154,11 +194,11 @@ void qv_docker_remove_groups(const char *container)
   remove_groups_below(CGROUP_MOUNT, GROUP_DEPTH, container);
 }
 
-gboolean qv_docker_end_processes(const char *container, gint64 until_ms, GError **error)
+gboolean qv_docker_end_processes(const char *container, const QvDockerGroup *group, gint64 until_ms, GError **error)
 {
   g_autoptr(GHashTable) folders = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
   for (;;) {
-    g_autoptr(GArray) pids = qv_docker_processes(container);
+    g_autoptr(GArray) pids = qv_docker_processes(container, group);
     if (pids->len == 0)
       break;
     for (guint i = 0; i < pids->len; i++) {
@@ -190,6 +230,19 @@ static gboolean has_controller(const char *controllers, const char *name)
   return g_strv_contains((const char *const *)list, name);
 }
 
+/* The group that has the id in its name, also of a process that is in one below it. */
+static void note_group(QvDockerGroup *group, const char *folder, const char *container)
+{
+  const char *id = strstr(folder, container);
+  gsize n = id != NULL ? strcspn(id + strlen(container), "/") : 0;
+  group->unseen |= id == NULL;
+  if (id == NULL)
+    return;
+  if (group->all == NULL)
+    group->all = g_ptr_array_new_with_free_func(g_free);
+  g_ptr_array_add(group->all, g_strndup(folder, (gsize)(id - folder) + strlen(container) + n));
+}
+
 void qv_docker_group_find(QvDockerGroup *group, gint pid, const char *container)
 {
   gsize n;
@@ -199,9 +252,14 @@ void qv_docker_group_find(QvDockerGroup *group, gint pid, const char *container)
   for (gsize i = 0; lines != NULL && lines[i] != NULL; i++) {
     g_autofree char *controllers = NULL;
     /* Another process has that number in our pid namespace unless the id is there. */
-    g_autofree char *folder = strstr(lines[i], container) != NULL ? folder_of(lines[i], &controllers) : NULL;
-    if (folder == NULL)
+    if (strstr(lines[i], container) == NULL)
       continue;
+    g_autofree char *folder = folder_of(lines[i], &controllers);
+    if (folder == NULL) {
+      group->unseen = TRUE;
+      continue;
+    }
+    note_group(group, folder, container);
     gboolean all = g_str_has_prefix(lines[i], "0::");
     g_autofree char *v2_file = g_build_filename(folder, "memory.events", NULL);
     /* Beside v1 hierarchies the second one has a folder too, and no controllers. */
@@ -222,6 +280,7 @@ void qv_docker_group_clear(QvDockerGroup *group)
   g_free(group->memory);
   g_free(group->pids);
   g_free(group->cpu);
+  g_clear_pointer(&group->all, g_ptr_array_unref);
   *group = (QvDockerGroup){0};
 }
 

@@ -35,7 +35,8 @@ static guint left_ms(gint64 until_ms)
   return (guint)CLAMP(until_ms - qv_clock_mono_ms(), 100, ASK_MS);
 }
 
-gboolean qv_docker_remove_container(QvDockerBackend *docker, const char *container, gint64 until_ms, GError **error)
+gboolean qv_docker_remove_container(QvDockerBackend *docker, const char *container, const QvDockerGroup *group, gint64 until_ms,
+                                    GError **error)
 {
   gulong pause_us = PAUSE_MIN_US;
   g_autofree char *path = g_strdup_printf("/containers/%s?force=1&v=1", container);
@@ -46,14 +47,14 @@ gboolean qv_docker_remove_container(QvDockerBackend *docker, const char *contain
     if (qv_engine_do(docker->engine, &request, NULL, &problem) || g_error_matches(problem, QV_ERROR, QV_ERROR_NOT_FOUND))
       break;
     /* The engine cannot, or is not there: what runs is ended without it. */
-    qv_docker_end_processes(container, qv_clock_mono_ms(), NULL);
+    qv_docker_end_processes(container, group, qv_clock_mono_ms(), NULL);
     if (qv_clock_mono_ms() >= until_ms || g_error_matches(problem, QV_ERROR, QV_ERROR_AUTH)) {
       g_propagate_prefixed_error(error, g_steal_pointer(&problem), "container %.12s is not removed: ", container);
       return FALSE;
     }
     pause_longer(&pause_us);
   }
-  return qv_docker_end_processes(container, until_ms, error);
+  return qv_docker_end_processes(container, group, until_ms, error);
 }
 
 /* A creation whose answer never came may have made one. */
@@ -66,7 +67,7 @@ static gboolean remove_unknown(QvDockerSandbox *s, gint64 until_ms, GError **err
     json_t *list = qv_docker_list(docker, s->head.id, &problem);
     gboolean ok = list != NULL;
     for (gsize i = 0; ok && i < json_array_size(list); i++)
-      ok = qv_docker_remove_container(docker, json_string_value(json_object_get(json_array_get(list, i), "Id")), until_ms,
+      ok = qv_docker_remove_container(docker, json_string_value(json_object_get(json_array_get(list, i), "Id")), NULL, until_ms,
                                       &problem);
     json_decref(list);
     if (ok)
@@ -113,7 +114,7 @@ gboolean qv_docker_kill(QvSandbox *sandbox, GError **error)
     return FALSE;
   }
   if (s->container != NULL) {
-    if (!qv_docker_remove_container(docker, s->container, until_ms, error))
+    if (!qv_docker_remove_container(docker, s->container, &s->group, until_ms, error))
       return FALSE;
     if (groups_may_be_left(s))
       qv_docker_remove_groups(s->container);
@@ -163,6 +164,6 @@ gboolean qv_docker_cut_network(QvSandbox *sandbox, GError **error)
   /* A removal would ask the same engine first. */
   if (s->head.started && !s->has_exit)
     qv_docker_group_read(&s->group, &s->usage);
-  qv_docker_end_processes(s->container, qv_clock_mono_ms() + CUT_END_MS, NULL);
+  qv_docker_end_processes(s->container, &s->group, qv_clock_mono_ms() + CUT_END_MS, NULL);
   return FALSE;
 }

@@ -39,9 +39,11 @@ typedef struct {
   guint start_deadline_ms;
 } QvDockerBackend;
 
-/* Counters of a container's control groups, where they are visible from here. */
+/* A container's control groups, where they are visible from here. */
 typedef struct {
-  char *memory, *pids, *cpu; /* folders, NULL: not visible */
+  char *memory, *pids, *cpu; /* the folders that count, NULL: not visible */
+  GPtrArray *all;            /* char *: every folder that has the container's id in its path; NULL: none is known */
+  gboolean unseen;           /* it is in one more, which has no folder here */
   gboolean v2;
 } QvDockerGroup;
 
@@ -100,8 +102,9 @@ void qv_docker_quiet(QvDockerSandbox *s);
 /* --- docker_kill.c --- */
 gboolean qv_docker_kill(QvSandbox *sandbox, GError **error);
 gboolean qv_docker_cut_network(QvSandbox *sandbox, GError **error);
-/* Removes one container with all its processes; absent is success. */
-gboolean qv_docker_remove_container(QvDockerBackend *docker, const char *container, gint64 until_ms, GError **error);
+/* Removes one container with all its processes; absent is success. GROUP: see qv_docker_processes. */
+gboolean qv_docker_remove_container(QvDockerBackend *docker, const char *container, const QvDockerGroup *group, gint64 until_ms,
+                                    GError **error);
 
 /* --- docker_network.c --- */
 gboolean qv_docker_look_network(QvBackend *backend, QvSandboxNetwork *network, GError **error);
@@ -132,15 +135,17 @@ gboolean qv_docker_made_it(QvDockerBackend *docker, const char *container);
 QvDockerMark qv_docker_mark_read(const QvDockerBackend *docker, const char *sandbox_id);
 
 /* --- docker_host.c: this host's processes and control groups; of no use in another pid namespace --- */
-/* The processes that have CONTAINER's id in their arguments or control groups, as gint. */
-GArray *qv_docker_processes(const char *container);
+/* The processes that have CONTAINER's id in their arguments or control groups, as gint. GROUP: its control groups, or NULL. Where all that it
+ * had are known and gone, no process is asked for its own: one file a process in place of two. */
+GArray *qv_docker_processes(const char *container, const QvDockerGroup *group);
 /* Kills them until there are none, and removes their control groups. QV_ERROR_TIMEOUT; QV_ERROR_AUTH where we may not. */
-gboolean qv_docker_end_processes(const char *container, gint64 until_ms, GError **error);
+gboolean qv_docker_end_processes(const char *container, const QvDockerGroup *group, gint64 until_ms, GError **error);
 /* The control groups that have CONTAINER's id in their name, where they are empty and we may: a start that is cut off leaves them, and
  * the engine removes the container without them. Walks through all groups of the host. */
 void qv_docker_remove_groups(const char *container);
 /* The control groups of process PID, where it is CONTAINER's. */
 void qv_docker_group_find(QvDockerGroup *group, gint pid, const char *container);
 void qv_docker_group_clear(QvDockerGroup *group);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(QvDockerGroup, qv_docker_group_clear)
 /* What can be read goes to USAGE; FALSE: nothing could. */
 gboolean qv_docker_group_read(const QvDockerGroup *group, QvSandboxUsage *usage);

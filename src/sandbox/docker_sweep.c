@@ -102,7 +102,7 @@ static GHashTable *find_ids(QvDockerBackend *docker, const json_t *list, GError 
 /* Whoever had it was cut off at some moment: nothing of it is taken for granted. */
 static gboolean remove_one(QvDockerBackend *docker, const char *container, gint64 until_ms, GError **error)
 {
-  if (!qv_docker_remove_container(docker, container, until_ms, error))
+  if (!qv_docker_remove_container(docker, container, NULL, until_ms, error))
     return FALSE;
   qv_docker_remove_groups(container);
   return TRUE;
@@ -180,7 +180,7 @@ gboolean qv_docker_sweep(QvBackend *backend, const char *sandbox_id, QvSweepRepo
 
 static void list_processes(const char *container, const char *id, GPtrArray *lines)
 {
-  g_autoptr(GArray) pids = qv_docker_processes(container);
+  g_autoptr(GArray) pids = qv_docker_processes(container, NULL);
   for (guint i = 0; i < pids->len; i++) {
     gint pid = g_array_index(pids, gint, i);
     gsize n;
