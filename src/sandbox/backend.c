@@ -233,8 +233,7 @@ gboolean qv_sandbox_cut_network(QvSandbox *sandbox, GError **error)
 
 void qv_sandbox_end(QvSandbox *sandbox)
 {
-  if (sandbox->backend->ops->end != NULL)
-    sandbox->backend->ops->end(sandbox);
+  sandbox->backend->ops->end(sandbox);
 }
 
 gboolean qv_sandbox_kill(QvSandbox *sandbox, GError **error)

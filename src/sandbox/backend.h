@@ -163,8 +163,8 @@ void qv_sandbox_usage(QvSandbox *sandbox, QvSandboxUsage *usage);
  * what runs in it was ended, where this host shows it; qv_sandbox_kill is to follow. */
 gboolean qv_sandbox_cut_network(QvSandbox *sandbox, GError **error);
 
-/* Kills every process, where that takes no time, and waits for none of them: for a sandbox that has done its work; qv_sandbox_kill
- * is to follow. EXITED may come. A container engine is not asked: there nothing is done. */
+/* For a sandbox that has done its work; qv_sandbox_kill is to follow, EXITED may come before. Takes no time: every process is killed,
+ * and none of them waited for. A container engine is not asked; qv_sandbox_kill gives its container 1 s to end by itself. */
 void qv_sandbox_end(QvSandbox *sandbox);
 
 /* Kills every process at once, then removes cgroups, state and bundle and looks

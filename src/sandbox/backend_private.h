@@ -32,7 +32,7 @@ typedef struct {
   void (*usage)(QvSandbox *sandbox, QvSandboxUsage *usage);
   /* NULL: a sandbox of this backend never has a network. */
   gboolean (*cut_network)(QvSandbox *sandbox, GError **error);
-  void (*end)(QvSandbox *sandbox); /* NULL: it takes its time, and is left to `kill` */
+  void (*end)(QvSandbox *sandbox);
   gboolean (*kill)(QvSandbox *sandbox, GError **error);
   void (*free_sandbox)(QvSandbox *sandbox);
 } QvBackendOps;

@@ -171,7 +171,7 @@ static const char *backend_network(const QvBackend *backend)
   .free = backend_free, .cgroup = backend_cgroup, .network = backend_network, .look_network = qv_docker_look_network, \
   .version = qv_docker_version, .check_images = qv_docker_check_images, .start = qv_docker_start, .sweep = qv_docker_sweep, \
   .engine = qv_docker_engine_format, .await_change = qv_docker_await_change, .leftovers = qv_docker_leftovers, \
-  .verify = qv_docker_verify, .usage = qv_docker_usage, .cut_network = qv_docker_cut_network, .kill = qv_docker_kill, \
+  .verify = qv_docker_verify, .usage = qv_docker_usage, .cut_network = qv_docker_cut_network, .end = qv_docker_end, .kill = qv_docker_kill, \
   .free_sandbox = qv_docker_free_sandbox
 
 const QvBackendOps qv_docker_runsc_ops = {.name = "docker-runsc", .platform = "systrap", .open = open_runsc, COMMON};

@@ -482,9 +482,15 @@ QvEngineCall *qv_engine_begin(QvEngine *engine, const QvEngineRequest *request, 
   return call;
 }
 
-void qv_engine_finish(QvEngine *engine, gint64 until_ms)
+/* CALL may be freed: it is looked for, not looked at. */
+static gboolean is_under_way(const QvEngine *engine, const QvEngineCall *call)
 {
-  while (engine->multi != NULL && engine->calls->len > 0 && qv_clock_mono_ms() < until_ms) {
+  return engine->multi != NULL && (call != NULL ? g_ptr_array_find(engine->calls, call, NULL) : engine->calls->len > 0);
+}
+
+void qv_engine_finish(QvEngine *engine, const QvEngineCall *call, gint64 until_ms)
+{
+  while (is_under_way(engine, call) && qv_clock_mono_ms() < until_ms) {
     int running;
     gint64 left_ms = until_ms - qv_clock_mono_ms();
     curl->multi_poll(engine->multi, NULL, 0, (int)CLAMP(left_ms, 1, FINISH_STEP_MS), NULL);

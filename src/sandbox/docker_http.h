@@ -74,8 +74,8 @@ QvEngineCall *qv_engine_begin(QvEngine *engine, const QvEngineRequest *request, 
 /* No event comes any more. NULL is fine. */
 void qv_engine_cancel(QvEngineCall *call);
 
-/* Blocks until no call of ENGINE is under way, or UNTIL_MS (monotonic) is over; their events come from here. */
-void qv_engine_finish(QvEngine *engine, gint64 until_ms);
+/* Blocks until CALL, with NULL every call of ENGINE, is over, or UNTIL_MS (monotonic) is; the events of all come from here. */
+void qv_engine_finish(QvEngine *engine, const QvEngineCall *call, gint64 until_ms);
 
 /* Percent-escapes a value for a query. Free with g_free. */
 char *qv_engine_escape(const char *text);

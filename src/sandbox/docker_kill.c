@@ -23,6 +23,7 @@
 #define CUT_MS 10000 /* both calls: the token is being taken back meanwhile */
 #define CUT_END_MS 1000
 #define ASK_MS 10000 /* for one removal, of the time that there is for all tries */
+#define DONE_MS 1000 /* for a sandbox that has done its work to end by itself */
 
 static void pause_longer(gulong *pause_us)
 {
@@ -95,6 +96,19 @@ static gboolean leave_folder(QvDockerSandbox *s, GError **error)
                                                                    : qv_run_folder_remove(docker->runs_dir, s->head.id, error);
 }
 
+void qv_docker_end(QvSandbox *sandbox)
+{
+  ((QvDockerSandbox *)sandbox)->done = TRUE;
+}
+
+/* Its entry ends behind the end marker. To remove it a moment earlier the engine would start a program of the runtime for the kill, one
+ * more than for the sandbox's own end, and no sooner be done. */
+static void await_own_end(QvDockerSandbox *s, gint64 until_ms)
+{
+  if (s->done && s->waiting != NULL)
+    qv_engine_finish(((QvDockerBackend *)s->head.backend)->engine, s->waiting, MIN(until_ms, qv_clock_mono_ms() + DONE_MS));
+}
+
 gboolean qv_docker_kill(QvSandbox *sandbox, GError **error)
 {
   QvDockerSandbox *s = (QvDockerSandbox *)sandbox;
@@ -103,12 +117,13 @@ gboolean qv_docker_kill(QvSandbox *sandbox, GError **error)
   if (!s->killed && s->head.started && !s->has_exit)
     qv_docker_group_read(&s->group, &s->usage);
   s->killed = TRUE;
+  await_own_end(s, until_ms);
   qv_docker_quiet(s);
   if (s->clean)
     return TRUE;
   /* One that is under way would make its container behind our back (runner/warm-docker-runsc). */
   if (s->making != NULL)
-    qv_engine_finish(s->maker, until_ms);
+    qv_engine_finish(s->maker, NULL, until_ms);
   if (s->making != NULL) {
     g_set_error(error, QV_ERROR, QV_ERROR_TIMEOUT, "docker: the engine has not answered the creation of %s", s->head.id);
     return FALSE;

@@ -67,6 +67,7 @@ typedef struct {
   gboolean has_exit;          /* the engine told the exit, in exit_code */
   int exit_code;
   gboolean ended;             /* EXITED was told, or is about to be */
+  gboolean done;              /* it has done its work, and is about to end by itself */
   gboolean killed;            /* no more events */
   gboolean clean;             /* nothing of it exists any more */
   gboolean reported_oom, reported_pids;
@@ -100,6 +101,8 @@ void qv_docker_plan(const QvDockerBackend *docker, const QvContainerSpec *spec, 
 void qv_docker_quiet(QvDockerSandbox *s);
 
 /* --- docker_kill.c --- */
+/* Nothing yet but that the kill is to wait a moment for the sandbox's own end. */
+void qv_docker_end(QvSandbox *sandbox);
 gboolean qv_docker_kill(QvSandbox *sandbox, GError **error);
 gboolean qv_docker_cut_network(QvSandbox *sandbox, GError **error);
 /* Removes one container with all its processes; absent is success. GROUP: see qv_docker_processes. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The docker-* backends against an engine that refuses, dies, forgets, or has been tampered with. */
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -447,6 +448,51 @@ static void test_cut_network(Fixture *f, gconstpointer data)
   g_assert_cmpint(status, ==, 204);
 }
 
+/* The exit status of a sandbox's container, as its engine tells it. Free with g_free. */
+static char *engine_exit(const char *id)
+{
+  g_autofree char *filter = g_strdup_printf("{\"event\":[\"die\"],\"label\":[\"quavon.job=%s\"]}", id);
+  g_autofree char *escaped = g_uri_escape_string(filter, NULL, FALSE);
+  g_autofree char *path = g_strdup_printf("/events?since=1&until=%" G_GINT64_FORMAT "&filters=%s", qv_clock_unix_ms() / 1000 + 1,
+                                          escaped);
+  g_autofree char *text = qv_test_dockerd_call(backend_dockerd(), "GET", path, NULL, NULL);
+  json_t *event = json_loads(text, JSON_DISABLE_EOF_CHECK, NULL);
+  const json_t *attributes = json_object_get(json_object_get(event, "Actor"), "Attributes");
+  char *code = g_strdup(json_string_value(json_object_get(attributes, "exitCode")));
+  json_decref(event);
+  return code;
+}
+
+/* LINES: the first is answered with itself, and what is behind it goes the same way. */
+static char *exit_of_done(Fixture *f, const char *lines)
+{
+  Guest *guest = guest_started(f, &SMALL);
+  g_autofree char *id = g_strdup(qv_sandbox_id(guest->sandbox));
+  guest_expect(guest, lines, "echo done");
+  qv_sandbox_end(guest->sandbox);
+  g_autoptr(GError) error = NULL;
+  g_assert_true(qv_sandbox_kill(guest->sandbox, &error));
+  g_assert_no_error(error);
+  g_assert_cmpuint(guest->exited, ==, 0);
+  assert_no_leftovers(f->backend);
+  guest_free(guest);
+  return engine_exit(id);
+}
+
+/* One that has done its work ends by itself where that takes less than a second, and no kill is asked for; another one is killed. */
+static void test_own_end(Fixture *f, gconstpointer data)
+{
+  g_autofree char *stays = exit_of_done(f, "echo done\nburn 600000");
+  g_assert_cmpstr(stays, ==, "137");
+  for (guint i = 0; i < 20; i++) { /* on a busy machine it may take longer */
+    g_autofree char *ends = exit_of_done(f, "echo done\nburn 50\nexit 7");
+    if (g_strcmp0(ends, "7") == 0)
+      return;
+    g_assert_cmpstr(ends, ==, "137");
+  }
+  g_assert_not_reached();
+}
+
 static const FixtureCase CASES[] = {
   {ON_DOCKER, "open-refuses", test_open_refuses},
   {ON_DOCKER, "told", test_told},
@@ -464,6 +510,7 @@ static const FixtureCase CASES[] = {
   {ON_DOCKER, "sweep-by-label", test_sweep_by_label},
   {ON_DOCKER, "sweep-groups", test_sweep_groups},
   {ON_DOCKER, "cut-network", test_cut_network},
+  {ON_DOCKER, "own-end", test_own_end},
 };
 
 int main(int argc, char **argv)
