@@ -32,15 +32,18 @@ outside gVisor: 0.41 s in all, 0.70 s with zlib), and makes three calls a file. 
 page."""),
     ("node_cpu_ratio", """
 Node itself spends 5 to 10 ms a job and the `docker` client that it starts 17 to 22; ours was 33 while its two processes a job were
-executed for it, each linking twenty libraries, and is 13 to 14 since they are forked by one that has linked them. That a crash or a
+executed for it, each linking twenty libraries, and is 11 since they are forked by one that has linked them. That a crash or a
 takeover in them is one job's is worth two processes. Nearly all of what is left is the kernel's, in many parts: page faults after a fork
 15 %, opens 11 % and reads 9 %, forks 8 %. Most of the opens and reads were the look at every process of the host for those of the container: three
 files of each when this was taken apart. Once the container's control groups are gone it is one of each now."""),
     ("node_job_ratio_docker", """
-most of the processor time is spent by what both sides use: dockerd, containerd and its shims 160 to 170 ms a job, gVisor 100 to 110,
-where this was looked at; our runner 13, Node's 25. The engine took 15 ms more of ours while each job asked it for its version and its
-runtimes; now job processes are told. A job alone takes ours 60 ms less than `docker run` until it has ended (`docker_job_ms`); two at a time
-leave, by these sums, about half a core idle beside ours: a slot is held until its container is removed, and where that waits is not found yet."""),
+nearly all of the processor time is spent by what both sides use: dockerd, containerd and its shims 160 to 170 ms a job, gVisor 100 to 110,
+where this was looked at; our runner 11, Node's 24. Two things that were ours alone are gone: each job asked the engine for its version
+and runtimes (15 ms), and a container that had done its work was killed while it ended by itself, for which the engine starts a program of the
+runtime more than for its own end; 0.90 became 1.02. What is left is the slot. Ours is held until the container is
+removed, 70 to 100 ms behind the end marker, for its memory may be in use until then; the Node runner's is free at the end marker, so it has
+up to four containers with two slots. The same Node runner, made to wait for the end of its `docker run` too, does 5.3 to 5.5 jobs a second, as
+many as ours in the same minutes."""),
     ("rss_idle_mib pss_job_mib", """
 an idle supervisor's own is the smaller part (1.3 MiB written by it); the rest is code of shared libraries: libcrypto 3.4 MiB, libc 1.5,
 GLib and GIO 2.4. They are shared with whatever else on the host uses them. libcurl and the two dozen libraries behind it are loaded where
