@@ -271,10 +271,11 @@ static gpointer run(gpointer user)
     g_mutex_lock(&p->mutex);
     if (p->quit)
       break;
-    for (guint i = n; i-- > 0;)
-      if (p->cut || !step(p, &p->pairs[i], TRUE, fds[1 + 2 * i].revents) || !step(p, &p->pairs[i], FALSE, fds[2 + 2 * i].revents))
-        close_pair(p, i);
+    gboolean cut = p->cut; /* one that comes while an answer is written is the next turn's: some pairs are behind us then */
     p->cut = FALSE;
+    for (guint i = n; i-- > 0;)
+      if (cut || !step(p, &p->pairs[i], TRUE, fds[1 + 2 * i].revents) || !step(p, &p->pairs[i], FALSE, fds[2 + 2 * i].revents))
+        close_pair(p, i);
     if (!p->frozen && fds[0].revents)
       accept_one(p);
     g_mutex_unlock(&p->mutex);
